@@ -1,0 +1,48 @@
+// What the topology file says about one side (trainer or worker), as text that layout has not compiled yet.
+// src/config fills these; layout::Side::compile reads them. `where` is "file:line" and prefixes every error about the
+// rule.
+#pragma once
+
+#include "deltawire/dtype.hpp"
+#include "layout/mesh.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace deltawire::layout {
+
+/// [[trainer.placement]] / [[worker.placement]]: the first whose pattern matches a parameter counts.
+struct PlacementRule {
+  std::string parameter;          ///< pattern
+  std::vector<std::string> shard; ///< cuts in order, "axis:dim" or "axis:dim by slice"
+  std::string where;
+};
+
+/// [[trainer.map]] / [[worker.map]]: how a parameter covers a slot. Empty text = not given.
+struct MapRule {
+  std::string parameter;  ///< pattern, may bind {names}
+  std::string slot;       ///< name with {names} substituted; empty: same as the parameter
+  std::string view;       ///< "[8, 4, 64, 512]"
+  std::string slice;      ///< "[e, 0:768, :]", items of the viewed dims
+  bool transpose = false; ///< swaps the last two dims after slicing
+  std::string where;
+};
+
+/// [[trainer.parameter]] / [[worker.parameter]]: facts that the maps do not tell.
+struct ParameterRule {
+  std::string name; ///< pattern
+  std::optional<Shape> shape;
+  bool padding = false; ///< elements that no map covers are padding
+  std::string where;
+};
+
+struct SideRules {
+  Mesh mesh;
+  std::vector<PlacementRule> placements;
+  std::vector<MapRule> maps;
+  std::vector<ParameterRule> parameters;
+  std::vector<std::string> unused; ///< worker side: slot patterns that no worker reads
+};
+
+} // namespace deltawire::layout

@@ -1,0 +1,74 @@
+// One side of the topology (trainer or worker), compiled: patterns, maps and placements, and the declarations made with
+// them. Pure and immutable after compile(): safe to share between threads.
+#pragma once
+
+#include "layout/region.hpp"
+#include "layout/rules.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace deltawire::layout {
+
+/// A stretch of one dim that a rank holds: global..global+length of the full dim lies at local..local+length.
+struct Interval {
+  Index global = 0;
+  Index local = 0;
+  Index length = 0;
+
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+/// The part of a parameter that one rank or worker holds.
+struct Shard {
+  Shape full_shape;
+  Shape local_shape;
+  std::vector<std::vector<Interval>> dims; ///< one list a dim, sorted by local, packed without gaps
+  bool owner = true; ///< lowest coordinate on every replicating axis (an axis that cuts nothing of this parameter)
+};
+
+/// A tensor as a process holds it.
+struct LocalTensor {
+  std::string name;
+  DType dtype = DType::bf16;
+  Shape shape;                ///< trainer: the full shape; worker: the local shape
+  std::vector<Index> strides; ///< elements; empty = row-major over the local shape
+};
+
+class Side {
+public:
+  enum class Role { trainer, worker };
+
+  /// Parses every pattern, cut and map. All errors at once, each prefixed by its rule's `where`.
+  [[nodiscard]] static Result<Side> compile(SideRules rules, Role role);
+
+  [[nodiscard]] const Mesh& mesh() const noexcept;
+  [[nodiscard]] const SideRules& rules() const noexcept;
+
+  /// How a parameter of this full shape is sharded on this rank (by its placement and maps).
+  [[nodiscard]] Result<Shard> shard(const std::string& name, const Shape& full_shape, Index rank) const;
+
+  /// Trainer: what `rank` provides, from its tensors (full shapes). Slots follow from maps and shapes.
+  /// Fails, all errors at once, on: an uncovered element without padding, a map that does not fit, a cut of a missing
+  /// dim.
+  [[nodiscard]] Result<Declaration> declare_trainer(std::span<const LocalTensor> tensors, Index rank) const;
+
+  /// Worker: the parameters that worker `index` holds, as the maps and the trainer's slots imply them: parameters of
+  /// the maps (shape from the slots and slices, or from a ParameterRule), and each slot that no map names under its own
+  /// name, except those listed as unused. Order: by first slot in the catalogue.
+  [[nodiscard]] Result<std::vector<ParameterSpec>> worker_parameters(std::span<const SlotSpec> catalogue,
+                                                                     Index index) const;
+
+  /// Worker: what `index` reads, from its bound tensors (local shapes). Each must be one of worker_parameters() with
+  /// the same local shape and dtype, and none may be missing.
+  [[nodiscard]] Result<Declaration> declare_worker(std::span<const SlotSpec> catalogue,
+                                                   std::span<const LocalTensor> tensors, Index index) const;
+
+private:
+  struct Compiled;
+  std::shared_ptr<const Compiled> compiled_;
+};
+
+} // namespace deltawire::layout

@@ -1,0 +1,95 @@
+// The topology file (design, section 5) as typed values. load() reads TOML, follows `include`, applies overrides,
+// checks every key, and reports all errors with file, line and key. Keys that the design names but this version does
+// not have are refused as "not supported yet"; keys that nobody knows are refused as unknown.
+#pragma once
+
+#include "layout/rules.hpp"
+#include "result.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace deltawire::config {
+
+/// A byte cap. "unlimited" is the largest value.
+inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
+using Duration = std::chrono::nanoseconds;
+
+struct Transport {
+  std::string master = ""; ///< "host:port" the root listens on; "[::1]:29500" for IPv6; empty: from the environment
+};
+
+struct Update {
+  Duration connect = std::chrono::seconds{60};
+  Duration stall = std::chrono::seconds{20};
+  Duration engine = std::chrono::seconds{60};
+  Duration timeout = std::chrono::minutes{10};
+};
+
+enum class ThreadKind { pool, detached };
+enum class TransportKind { automatic, inproc, tcp };
+
+struct Differ {
+  std::uint32_t count = 2;
+  std::uint64_t chunk = 32ull << 20;
+  std::uint64_t inflight = 256ull << 20;
+  ThreadKind thread = ThreadKind::pool;
+};
+
+struct GatherQueue {
+  TransportKind transport = TransportKind::automatic;
+  std::uint64_t window = 256ull << 20;
+  std::uint64_t max_round = 64ull << 20;
+};
+
+struct FlushBucket {
+  std::uint64_t cap = 256ull << 20;
+};
+
+struct Sender {
+  TransportKind transport = TransportKind::automatic;
+};
+
+struct Applier {
+  std::uint64_t stage = 512ull << 20;
+};
+
+struct Actors {
+  Differ differ;
+  GatherQueue gather_queue;
+  FlushBucket flush_bucket;
+  Sender sender;
+  Applier applier;
+};
+
+struct Telemetry {
+  std::string trace; ///< path of the trace-event file; empty: none
+};
+
+struct Topology {
+  std::string file; ///< as given, for messages
+  layout::SideRules trainer;
+  layout::SideRules worker;
+  Transport transport;
+  Update update;
+  Actors actors;
+  Telemetry telemetry;
+
+  /// workers per replica = worker mesh size / size of its "dp" axis (1 without one)
+  [[nodiscard]] layout::Index workers_per_replica() const noexcept;
+};
+
+/// Reads the file. `overrides` are "key.path=value" (replay --set): the value is TOML where it parses as such,
+/// otherwise a string ("actors.flush_bucket.cap=7B"); errors about one name "--set key=value" instead of file and line.
+[[nodiscard]] Result<Topology> load(const std::string& path, std::span<const std::string> overrides = {});
+
+/// A hash over every setting that all processes must share (all but transport.master, telemetry and file name), after
+/// includes and overrides: peers compare it when they connect.
+[[nodiscard]] std::uint64_t fingerprint(const Topology& topology);
+
+} // namespace deltawire::config

@@ -54,7 +54,7 @@ struct PieceView {
 /// What an encoder made: whole pieces, back to back; ends[i] is the end offset of piece i.
 struct EncodedPieces {
   std::vector<std::byte> bytes;
-  std::vector<std::uint32_t> ends;
+  std::vector<std::uint64_t> ends;
   std::uint64_t changed = 0; ///< values in all pieces
 };
 
@@ -68,8 +68,9 @@ public:
   /// Starts a range of a block; ends with finish_range(). A range without changes leaves nothing behind.
   void start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements);
 
-  /// Adds the changes of the next tile part of the range: `first` = its first block element, positions relative to it
-  /// (strictly increasing, < 4096), `values` = positions.size() elements, densely packed.
+  /// Adds the changes of the next tile part of the range: positions relative to `first`, a block element (strictly
+  /// increasing, inside one tile of the block's grid and inside the range), `values` = positions.size() elements,
+  /// densely packed.
   void add_changes(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values);
 
   void finish_range();
@@ -80,9 +81,31 @@ public:
   [[nodiscard]] EncodedPieces take();
 
 private:
+  [[nodiscard]] bool fits(std::uint64_t last, std::uint64_t changed, std::uint64_t body) const noexcept;
+  [[nodiscard]] std::uint64_t body_bytes() const noexcept;
+  [[nodiscard]] std::size_t count_that_fit(std::uint64_t first, std::span<const std::uint16_t> positions,
+                                           std::uint16_t origin, std::uint64_t body) const noexcept;
+  void close_piece();
+  void append_header(PieceKind kind, std::uint64_t first, std::uint64_t elements, std::uint64_t changed,
+                     std::uint64_t body);
+
   std::size_t piece_limit_;
   EncodedPieces out_;
-  // further state is the implementation's
+
+  // The range.
+  std::uint32_t block_ = 0;
+  std::size_t size_ = 1; ///< bytes of an element
+  std::uint64_t range_first_ = 0;
+  std::uint64_t range_end_ = 0;
+
+  // The piece under construction, while changed_ > 0. It begins at its first change and ends after its last.
+  std::uint64_t changed_ = 0;
+  std::uint64_t first_ = 0;
+  std::uint64_t last_ = 0;
+  std::vector<std::uint16_t> heads_;
+  std::vector<std::uint16_t> code_bytes_; ///< one a tile with changes
+  std::vector<std::byte> codes_;
+  std::vector<std::byte> values_;
 };
 
 } // namespace deltawire::delta

@@ -1,0 +1,32 @@
+// The digest: a sum mod 2^64 over elements of mix(slot position, bits).
+// CPU kernels. Any alignment, elements of 1, 2, 4 or 8 bytes, any stride, no allocation, no failure; reentrant.
+#pragma once
+
+#include "kernels/values.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace deltawire::kernels {
+
+/// Mixes one element: its position and its bits, zero-extended to 64. Part of the wire format (src/wire/FORMAT.md):
+/// a bijective 64-bit finaliser over both, so that neither a swap of two elements nor a changed bit cancels.
+[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t position, std::uint64_t bits) noexcept {
+  std::uint64_t x = (position + 1) * 0x9E3779B97F4A7C15ull ^ (bits + 0x632BE59BD9B4E019ull) * 0xD6E8FEB86659FD93ull;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93ull;
+  x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ull;
+  return x ^ (x >> 32);
+}
+
+/// Sum over i < count of mix(slot_first + i * slot_stride, element at start + i * stride).
+[[nodiscard]] std::uint64_t digest_run(const std::byte* start, std::ptrdiff_t stride, std::size_t count,
+                                       std::size_t size, std::uint64_t slot_first, std::ptrdiff_t slot_stride) noexcept;
+
+/// Sum over i of mix(s, after[i]) - mix(s, before[i]) with s = slot_first + (positions[i] - slot.origin) * slot.stride.
+/// `before` and `after` are dense, one element a position.
+[[nodiscard]] std::uint64_t digest_change_at(std::uint64_t slot_first, Stretch slot,
+                                             std::span<const std::uint16_t> positions, std::size_t size,
+                                             const std::byte* before, const std::byte* after) noexcept;
+
+} // namespace deltawire::kernels

@@ -15,7 +15,7 @@
 
 namespace deltawire::config {
 
-/// A byte cap. "unlimited" is the largest value.
+/// A byte cap: at least 1. "unlimited" is the largest value.
 inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
 using Duration = std::chrono::nanoseconds;
@@ -24,6 +24,8 @@ struct Transport {
   std::string master = ""; ///< "host:port" the root listens on; "[::1]:29500" for IPv6; empty: from the environment
 };
 
+/// Deadlines, all longer than 0 and at most a year. stall < timeout and engine < timeout hold after load(): a worker
+/// that stands still must be named before the delivery as a whole gives up.
 struct Update {
   Duration connect = std::chrono::seconds{60};
   Duration stall = std::chrono::seconds{20};
@@ -33,6 +35,10 @@ struct Update {
 
 enum class ThreadKind { pool, detached };
 enum class TransportKind { automatic, inproc, tcp };
+
+struct Snapshotter {
+  std::uint64_t log = 256ull << 20; ///< cap on the logged positions; beyond it a worker that is behind is seeded
+};
 
 struct Differ {
   std::uint32_t count = 2;
@@ -60,6 +66,7 @@ struct Applier {
 };
 
 struct Actors {
+  Snapshotter snapshotter;
   Differ differ;
   GatherQueue gather_queue;
   FlushBucket flush_bucket;
@@ -86,10 +93,13 @@ struct Topology {
 
 /// Reads the file. `overrides` are "key.path=value" (replay --set): the value is TOML where it parses as such,
 /// otherwise a string ("actors.flush_bucket.cap=7B"); errors about one name "--set key=value" instead of file and line.
+/// Fails with every error of the topology, one a line, "file:line: key: message": Code::unsupported where all of them
+/// are about what this version does not have yet, otherwise Code::invalid_topology (Code::invalid_argument for an
+/// override without a key). What patterns, cuts and slices mean is checked by layout::Side::compile.
 [[nodiscard]] Result<Topology> load(const std::string& path, std::span<const std::string> overrides = {});
 
-/// A hash over every setting that all processes must share (all but transport.master, telemetry and file name), after
-/// includes and overrides: peers compare it when they connect.
+/// A hash over every setting that all processes must share (all but transport.master, telemetry, file names and lines),
+/// after includes and overrides: peers compare it when they connect.
 [[nodiscard]] std::uint64_t fingerprint(const Topology& topology);
 
 } // namespace deltawire::config

@@ -1,0 +1,92 @@
+// The fingerprint of a topology: XXH3 over a canonical text in which every setting has a name and every string its
+// length, so that two topologies have the same text only if they agree.
+#include "config/topology.hpp"
+
+#include <xxhash.h>
+
+namespace deltawire::config {
+
+namespace {
+
+class CanonicalText {
+public:
+  void add(std::string_view name, std::string_view value) {
+    text_ += fmt::format("{}={}:{}\n", name, value.size(), value);
+  }
+
+  void add(std::string_view name, std::uint64_t value) { text_ += fmt::format("{}={}\n", name, value); }
+
+  void add(std::string_view name, Duration value) { text_ += fmt::format("{}={}ns\n", name, value.count()); }
+
+  void add(std::string_view name, const std::vector<std::string>& values) {
+    add(name, values.size());
+    for (const std::string& value : values)
+      add("-", value);
+  }
+
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+private:
+  std::string text_;
+};
+
+void add_side(CanonicalText& canonical, std::string_view name, const layout::SideRules& side) {
+  canonical.add("side", name);
+  canonical.add("mesh", side.mesh.axes().size());
+  for (const layout::Axis& axis : side.mesh.axes()) {
+    canonical.add("axis", axis.name);
+    canonical.add("size", static_cast<std::uint64_t>(axis.size));
+  }
+  canonical.add("placements", side.placements.size());
+  for (const layout::PlacementRule& rule : side.placements) {
+    canonical.add("parameter", rule.parameter);
+    canonical.add("shard", rule.shard);
+  }
+  canonical.add("maps", side.maps.size());
+  for (const layout::MapRule& rule : side.maps) {
+    canonical.add("parameter", rule.parameter);
+    canonical.add("slot", rule.slot);
+    canonical.add("view", rule.view);
+    canonical.add("slice", rule.slice);
+    canonical.add("transpose", rule.transpose ? 1u : 0u);
+  }
+  canonical.add("parameters", side.parameters.size());
+  for (const layout::ParameterRule& rule : side.parameters) {
+    canonical.add("name", rule.name);
+    canonical.add("shape", rule.shape ? layout::to_string(*rule.shape) : std::string{"none"});
+    canonical.add("padding", rule.padding ? 1u : 0u);
+  }
+  canonical.add("unused", side.unused);
+}
+
+} // namespace
+
+std::uint64_t fingerprint(const Topology& topology) {
+  CanonicalText canonical;
+  canonical.add("format", "deltawire topology 1");
+  add_side(canonical, "trainer", topology.trainer);
+  add_side(canonical, "worker", topology.worker);
+
+  const Update& update = topology.update;
+  canonical.add("connect", update.connect);
+  canonical.add("stall", update.stall);
+  canonical.add("engine", update.engine);
+  canonical.add("timeout", update.timeout);
+
+  const Actors& actors = topology.actors;
+  canonical.add("snapshotter.log", actors.snapshotter.log);
+  canonical.add("differ.count", std::uint64_t{actors.differ.count});
+  canonical.add("differ.chunk", actors.differ.chunk);
+  canonical.add("differ.inflight", actors.differ.inflight);
+  canonical.add("differ.thread", static_cast<std::uint64_t>(actors.differ.thread));
+  canonical.add("gather_queue.transport", static_cast<std::uint64_t>(actors.gather_queue.transport));
+  canonical.add("gather_queue.window", actors.gather_queue.window);
+  canonical.add("gather_queue.max_round", actors.gather_queue.max_round);
+  canonical.add("flush_bucket.cap", actors.flush_bucket.cap);
+  canonical.add("sender.transport", static_cast<std::uint64_t>(actors.sender.transport));
+  canonical.add("applier.stage", actors.applier.stage);
+
+  return XXH3_64bits(canonical.text().data(), canonical.text().size());
+}
+
+} // namespace deltawire::config

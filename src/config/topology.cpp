@@ -1,0 +1,308 @@
+#include "config/topology.hpp"
+
+#include "config/address.hpp"
+#include "config/document.hpp"
+#include "config/section.hpp"
+#include "config/units.hpp"
+
+#include <algorithm>
+
+namespace deltawire::config {
+
+namespace {
+
+// What the design has for later is refused by name below, so that a user can tell "not yet" from a typing error.
+
+constexpr std::uint32_t most_differs = 1024;
+
+void read_mesh(Section& side, layout::Mesh& out) {
+  const Value* mesh = side.take("mesh", Value::Kind::array);
+  if (mesh == nullptr)
+    return;
+  std::vector<layout::Axis> axes;
+  bool complete = true;
+  const auto refuse_axis = [&](std::size_t number, std::string_view message) {
+    side.refuse(Code::invalid_topology, "mesh", fmt::format("axis {}: {}", number, message));
+    complete = false;
+  };
+  for (std::size_t i = 0; i < mesh->items.size(); ++i) {
+    const Value& pair = mesh->items[i];
+    if (pair.kind != Value::Kind::array || pair.items.size() != 2 || pair.items[0].kind != Value::Kind::text ||
+        pair.items[1].kind != Value::Kind::integer) {
+      refuse_axis(i, "must be a name and a size, e.g. [\"tp\", 2]");
+      continue;
+    }
+    layout::Axis axis{pair.items[0].text, pair.items[1].integer};
+    const auto repeats = [&](const layout::Axis& other) { return other.name == axis.name; };
+    if (axis.name.empty())
+      refuse_axis(i, "has no name");
+    else if (axis.size < 1)
+      refuse_axis(i, fmt::format("\"{}\" has size {}; the least is 1", axis.name, axis.size));
+    else if (std::any_of(axes.begin(), axes.end(), repeats))
+      refuse_axis(i, fmt::format("\"{}\" is named twice", axis.name));
+    else
+      axes.push_back(std::move(axis));
+  }
+  if (!complete)
+    return;
+  auto made = layout::Mesh::make(std::move(axes));
+  if (made)
+    out = std::move(*made);
+  else
+    side.refuse(Code::invalid_topology, "mesh", made.error().message);
+}
+
+layout::PlacementRule read_placement(const Value& table, const std::string& path, ErrorList& errors) {
+  layout::PlacementRule rule;
+  rule.where = table.place.text();
+  Section section{&table, path, errors};
+  section.read_text("parameter", rule.parameter, true);
+  section.read_texts("shard", rule.shard, true);
+  section.not_yet({"sizes", "axes", "on", "wire_dtype"});
+  section.finish();
+  return rule;
+}
+
+layout::MapRule read_map(const Value& table, const std::string& path, ErrorList& errors) {
+  layout::MapRule rule;
+  rule.where = table.place.text();
+  Section section{&table, path, errors};
+  section.read_text("parameter", rule.parameter, true);
+  section.read_text("slot", rule.slot);
+  section.read_text("view", rule.view);
+  section.read_text("slice", rule.slice);
+  section.read_flag("transpose", rule.transpose);
+  section.not_yet({"permute", "slot_view", "slot_slice", "shard", "sizes", "axes", "on"});
+  section.finish();
+  return rule;
+}
+
+std::optional<layout::Shape> read_shape(Section& section) {
+  const Value* array = section.take("shape", Value::Kind::array);
+  if (array == nullptr)
+    return std::nullopt;
+  layout::Shape shape;
+  for (const Value& item : array->items) {
+    if (item.kind != Value::Kind::integer || item.integer < 0) {
+      section.refuse(Code::invalid_topology, "shape", "must be an array of extents of 0 and more, e.g. [152064, 1024]");
+      return std::nullopt;
+    }
+    shape.push_back(item.integer);
+  }
+  if (auto count = layout::element_count(shape); !count) {
+    section.refuse(Code::invalid_topology, "shape", count.error().message);
+    return std::nullopt;
+  }
+  return shape;
+}
+
+layout::ParameterRule read_parameter(const Value& table, const std::string& path, ErrorList& errors) {
+  layout::ParameterRule rule;
+  rule.where = table.place.text();
+  Section section{&table, path, errors};
+  section.read_text("name", rule.name, true);
+  rule.shape = read_shape(section);
+  section.read_flag("padding", rule.padding);
+  section.finish();
+  return rule;
+}
+
+layout::SideRules read_side(const Value* table, const std::string& path, bool is_worker, ErrorList& errors) {
+  layout::SideRules side;
+  Section section{table, path, errors};
+  read_mesh(section, side.mesh);
+  for (const Value* item : section.tables("placement"))
+    side.placements.push_back(read_placement(*item, path + ".placement", errors));
+  for (const Value* item : section.tables("map"))
+    side.maps.push_back(read_map(*item, path + ".map", errors));
+  for (const Value* item : section.tables("parameter"))
+    side.parameters.push_back(read_parameter(*item, path + ".parameter", errors));
+  section.not_yet({"axes"});
+  if (is_worker) {
+    section.read_texts("unused", side.unused);
+    if (const auto dp = side.mesh.find("dp"); dp && *dp != 0)
+      section.refuse(Code::invalid_topology, "mesh", "\"dp\" counts replicas and must be the outermost (first) axis");
+  }
+  section.finish();
+  return side;
+}
+
+void read_transport(const Value* table, Transport& out, ErrorList& errors) {
+  Section section{table, "transport", errors};
+  if (const Value* master = section.take("master", Value::Kind::text); master != nullptr && !master->text.empty()) {
+    if (auto address = parse_master(master->text))
+      out.master = master->text;
+    else
+      section.refuse(address.error().code, "master", address.error().message);
+  }
+  if (const Value* secret = section.take("secret_file", Value::Kind::text); secret != nullptr && !secret->text.empty())
+    section.refuse(Code::unsupported, "secret_file", "not supported yet: connections are not encrypted");
+  section.finish();
+}
+
+void read_wire_dtype(Section& section) {
+  const Value* value = section.take("wire_dtype", Value::Kind::text);
+  if (value == nullptr || value->text == "keep")
+    return;
+  if (dtype_from_name(value->text))
+    section.refuse(Code::unsupported, "wire_dtype",
+                   fmt::format("\"{}\" is not supported yet; use \"keep\"", value->text));
+  else
+    section.refuse(Code::invalid_topology, "wire_dtype",
+                   fmt::format("\"{}\" is neither \"keep\" nor a dtype", value->text));
+}
+
+void read_verify(Section& section) {
+  const Value* value = section.take("verify", Value::Kind::text);
+  if (value == nullptr || value->text == "digest")
+    return;
+  const std::string_view text = value->text;
+  const std::string_view interval = text.starts_with("audit:") ? text.substr(6) : "";
+  const bool is_audit = !interval.empty() && interval.find_first_not_of("0123456789") == std::string_view::npos &&
+                        interval.find_first_not_of('0') != std::string_view::npos;
+  if (text == "off" || is_audit)
+    section.refuse(Code::unsupported, "verify", fmt::format("\"{}\" is not supported yet; use \"digest\"", text));
+  else
+    section.refuse(Code::invalid_topology, "verify",
+                   fmt::format("\"{}\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more", text));
+}
+
+void read_quorum(Section& section) {
+  const Value* value = section.take("quorum");
+  if (value == nullptr || (value->kind == Value::Kind::text && value->text == "all"))
+    return;
+  if (value->kind == Value::Kind::integer && value->integer >= 1)
+    section.refuse(Code::unsupported, "quorum", "a number is not supported yet; use \"all\"");
+  else
+    section.refuse(Code::invalid_topology, "quorum", "must be \"all\" or a number of replicas of 1 and more");
+}
+
+/// `inner` must end before `outer`. The error is at whichever of the two the user wrote, the inner one first.
+void check_nesting(Section& section, std::string_view inner, Duration inner_length, std::string_view outer,
+                   Duration outer_length) {
+  if (inner_length < outer_length)
+    return;
+  const bool inner_was_given = section.has(inner);
+  const bool outer_was_given = section.has(outer);
+  const auto described = [&](std::string_view key, Duration length, bool given) {
+    return fmt::format("update.{} ({}{})", key, duration_text(length), given ? "" : " by default");
+  };
+  section.refuse(Code::invalid_topology, inner_was_given ? inner : outer,
+                 fmt::format("deadlines nest: {} must be shorter than {}",
+                             described(inner, inner_length, inner_was_given),
+                             described(outer, outer_length, outer_was_given)));
+}
+
+void read_update(const Value* table, Update& out, ErrorList& errors) {
+  Section section{table, "update", errors};
+  read_wire_dtype(section);
+  section.read_choice("seed", {"always"}, {"if-different"});
+  read_verify(section);
+  section.read_duration("connect", out.connect);
+  section.read_duration("stall", out.stall);
+  section.read_duration("engine", out.engine);
+  section.read_duration("timeout", out.timeout);
+  check_nesting(section, "stall", out.stall, "timeout", out.timeout);
+  check_nesting(section, "engine", out.engine, "timeout", out.timeout);
+  section.read_choice("busy", {"wait"}, {"fold"});
+  read_quorum(section);
+  section.finish();
+}
+
+TransportKind read_transport_kind(Section& section) {
+  const auto choice = section.read_choice("transport", {"auto", "inproc", "tcp"}, {"shm", "nccl", "cuda-ipc"});
+  constexpr TransportKind kinds[] = {TransportKind::automatic, TransportKind::inproc, TransportKind::tcp};
+  return kinds[choice.value_or(0)];
+}
+
+void read_actors(const Value* table, Actors& out, ErrorList& errors) {
+  Section actors{table, "actors", errors};
+  {
+    Section section{actors.table("snapshotter"), "actors.snapshotter", errors};
+    section.read_choice("tier", {"auto", "host"}, {"pinned", "device"}); // auto is host: there is no other tier yet
+    section.read_cap("log", out.snapshotter.log);
+    section.finish();
+  }
+  {
+    Section section{actors.table("differ"), "actors.differ", errors};
+    section.read_count("count", out.differ.count, most_differs);
+    section.read_size("chunk", out.differ.chunk);
+    section.read_cap("inflight", out.differ.inflight);
+    if (const auto choice = section.read_choice("thread", {"pool", "detached"}))
+      out.differ.thread = *choice == 0 ? ThreadKind::pool : ThreadKind::detached;
+    section.not_yet({"affinity"});
+    section.finish();
+  }
+  {
+    Section section{actors.table("gather_queue"), "actors.gather_queue", errors};
+    out.gather_queue.transport = read_transport_kind(section);
+    section.read_cap("window", out.gather_queue.window);
+    section.read_cap("max_round", out.gather_queue.max_round);
+    section.finish();
+  }
+  {
+    Section section{actors.table("flush_bucket"), "actors.flush_bucket", errors};
+    section.read_cap("cap", out.flush_bucket.cap);
+    section.read_choice("positions", {"auto"});
+    section.read_choice("values", {"auto", "raw"}, {"ulp"}); // auto is raw: there is no other encoding yet
+    section.read_choice("compression", {"none"}, {"zstd", "lz4"});
+    section.finish();
+  }
+  {
+    Section section{actors.table("sender"), "actors.sender", errors};
+    out.sender.transport = read_transport_kind(section);
+    section.read_choice("route", {"auto", "broadcast"}, {"rank-local"}); // auto is broadcast: the only route yet
+    section.finish();
+  }
+  {
+    Section section{actors.table("applier"), "actors.applier", errors};
+    section.read_cap("stage", out.applier.stage);
+    section.read_choice("overflow", {"fail"}, {"in-place"});
+    section.finish();
+  }
+  actors.finish();
+}
+
+void read_telemetry(const Value* table, Telemetry& out, ErrorList& errors) {
+  Section section{table, "telemetry", errors};
+  section.read_text("trace", out.trace);
+  section.not_yet({"prometheus"});
+  section.finish();
+}
+
+} // namespace
+
+layout::Index Topology::workers_per_replica() const noexcept {
+  const auto dp = worker.mesh.find("dp");
+  return dp ? worker.mesh.size() / worker.mesh.axes()[*dp].size : worker.mesh.size();
+}
+
+Result<Topology> load(const std::string& path, std::span<const std::string> overrides) {
+  ErrorList errors;
+  Value root = read_document(path, errors);
+  if (root.place.file.empty())
+    return tl::make_unexpected(errors.to_failure()); // not read at all: nothing else can be said about it
+  for (std::size_t i = 0; i < overrides.size(); ++i) {
+    constexpr std::uint32_t after_all_files = 1u << 16;
+    auto applied = apply_override(root, overrides[i], after_all_files + static_cast<std::uint32_t>(i), errors);
+    if (!applied)
+      return pass_on<void>(std::move(applied));
+  }
+
+  Topology topology;
+  topology.file = path;
+  Section section{&root, "", errors};
+  topology.trainer = read_side(section.table("trainer"), "trainer", false, errors);
+  topology.worker = read_side(section.table("worker"), "worker", true, errors);
+  read_transport(section.table("transport"), topology.transport, errors);
+  read_update(section.table("update"), topology.update, errors);
+  read_actors(section.table("actors"), topology.actors, errors);
+  read_telemetry(section.table("telemetry"), topology.telemetry, errors);
+  section.take("include"); // followed by read_document
+  section.finish();
+  if (!errors.empty())
+    return tl::make_unexpected(errors.to_failure());
+  return topology;
+}
+
+} // namespace deltawire::config

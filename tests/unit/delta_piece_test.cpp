@@ -1,0 +1,398 @@
+// Contract of delta/piece.hpp: what is encoded reads back; pieces keep to their limit and to the worst case; bytes that
+// are not a piece of the block are refused, whatever they are.
+#include "catch.hpp"
+#include "delta_random_block.hpp"
+#include "random.hpp"
+
+#include "delta/apply.hpp"
+#include "delta/piece.hpp"
+#include "delta/tiles.hpp"
+
+#include <map>
+#include <set>
+
+namespace {
+
+using namespace deltawire;
+using delta::EncodedPieces;
+using delta::PieceEncoder;
+using delta::PieceKind;
+using delta::PieceView;
+using Bytes = std::vector<std::byte>;
+
+layout::Block flat_block(std::uint32_t id, DType dtype, std::uint64_t elements) {
+  layout::Block block;
+  block.id = id;
+  block.dtype = dtype;
+  block.extents = {static_cast<layout::Index>(elements)};
+  block.local_strides = {1};
+  block.slot_strides = {1};
+  return block;
+}
+
+constexpr DType dtype_of_size(std::size_t size) {
+  return size == 1 ? DType::u8 : size == 2 ? DType::bf16 : size == 4 ? DType::f32 : DType::f64;
+}
+
+/// The value that these tests give an element: its low bytes tell it apart from its neighbours.
+void put_value(Bytes& values, std::uint64_t element, std::size_t size) {
+  const std::uint64_t bits = element * 0x9E3779B97F4A7C15ull;
+  for (std::size_t i = 0; i < size; ++i)
+    values.push_back(static_cast<std::byte>(bits >> (56 - 8 * i)));
+}
+
+/// Encodes `changes` (ascending block elements in the range), tile part by tile part as capture does.
+void encode(PieceEncoder& encoder, const layout::Block& block, std::uint64_t first, std::uint64_t count,
+            const std::vector<std::uint64_t>& changes) {
+  const std::size_t size = size_of(block.dtype);
+  encoder.start_range(block, first, count);
+  for (std::size_t i = 0; i < changes.size();) {
+    const std::uint64_t tile = changes[i] / 4096;
+    const std::uint64_t part = std::max(first, tile * 4096);
+    std::vector<std::uint16_t> positions;
+    Bytes values;
+    for (; i < changes.size() && changes[i] / 4096 == tile; ++i) {
+      positions.push_back(static_cast<std::uint16_t>(changes[i] - part));
+      put_value(values, changes[i], size);
+    }
+    encoder.add_changes(part, positions, values.data());
+  }
+  encoder.finish_range();
+}
+
+/// Reads every piece and returns element -> value; checks ends, limits and order on the way.
+std::map<std::uint64_t, Bytes> decode(const EncodedPieces& encoded, const layout::Block& block, std::size_t limit) {
+  const std::size_t size = size_of(block.dtype);
+  std::map<std::uint64_t, Bytes> values;
+  std::size_t begin = 0;
+  std::uint64_t changed = 0;
+  for (const std::uint64_t end : encoded.ends) {
+    const auto bytes = std::span(encoded.bytes).subspan(begin);
+    const auto peeked = delta::peek_piece(bytes);
+    REQUIRE(peeked);
+    const auto piece = delta::read_piece(bytes, block);
+    if (!piece)
+      FAIL(piece.error().message);
+    REQUIRE(piece->bytes == end - begin);
+    REQUIRE(peeked->bytes == piece->bytes);
+    REQUIRE(piece->bytes <= limit);
+    REQUIRE(piece->values.size() == piece->changed * size);
+    REQUIRE((values.empty() || values.rbegin()->first < piece->first));
+    changed += piece->changed;
+    const auto take = [&](std::uint64_t element, std::uint64_t index) {
+      REQUIRE(element >= piece->first);
+      REQUIRE(element < piece->first + piece->elements);
+      const auto value = piece->values.subspan(index * size, size);
+      REQUIRE(values.emplace(element, Bytes(value.begin(), value.end())).second);
+    };
+    if (piece->kind == PieceKind::values) {
+      for (std::uint64_t i = 0; i < piece->elements; ++i)
+        take(piece->first + i, i);
+    } else {
+      delta::for_each_tile(*piece,
+                           [&](std::uint64_t first, std::span<const std::uint16_t> positions, std::uint64_t index) {
+                             for (std::size_t i = 0; i < positions.size(); ++i)
+                               take(first + positions[i], index + i);
+                           });
+      REQUIRE(values.count(piece->first) == 1); // trimmed to its changes at both ends
+      REQUIRE(values.rbegin()->first == piece->first + piece->elements - 1);
+    }
+    begin = end;
+  }
+  REQUIRE(begin == encoded.bytes.size());
+  REQUIRE(changed == encoded.changed);
+  return values;
+}
+
+std::map<std::uint64_t, Bytes> expected_values(const std::vector<std::uint64_t>& changes, std::size_t size) {
+  std::map<std::uint64_t, Bytes> values;
+  for (const std::uint64_t element : changes)
+    put_value(values[element], element, size);
+  return values;
+}
+
+/// Change patterns that are worst for one part of the format or another.
+std::vector<std::vector<std::uint64_t>> patterns(std::mt19937_64& random, std::uint64_t first, std::uint64_t count) {
+  std::vector<std::vector<std::uint64_t>> result;
+  for (const std::uint64_t step :
+       {1u, 2u, 3u, 127u, 254u, 255u, 256u, 257u, 511u, 2000u, 4095u, 4096u, 4097u, 16384u, 20481u}) {
+    auto& changes = result.emplace_back();
+    for (std::uint64_t element = first + random() % std::min(step, count); element < first + count; element += step)
+      changes.push_back(element);
+  }
+  for (const double density : {0.0001, 0.003, 0.02, 0.3, 0.95}) {
+    auto& changes = result.emplace_back();
+    std::bernoulli_distribution taken(density);
+    for (std::uint64_t element = first; element < first + count; ++element)
+      if (taken(random))
+        changes.push_back(element);
+  }
+  auto& edges = result.emplace_back(); // both ends of each tile
+  for (std::uint64_t element = first; element < first + count; ++element)
+    if (element % 4096 == 0 || element % 4096 == 4095)
+      edges.push_back(element);
+  auto& clusters = result.emplace_back();
+  for (std::uint64_t element = first; element < first + count; ++element)
+    if ((element / 700) % 3 == 0 && element % 700 < 90)
+      clusters.push_back(element);
+  result.push_back({first});
+  result.push_back({first + count - 1});
+  return result;
+}
+
+Bytes piece_bytes(std::vector<std::uint64_t> header, const Bytes& body) {
+  header.push_back(body.size());
+  Bytes bytes;
+  for (std::uint64_t value : header) {
+    for (; value >= 0x80; value >>= 7)
+      bytes.push_back(static_cast<std::byte>(value | 0x80));
+    bytes.push_back(static_cast<std::byte>(value));
+  }
+  bytes.insert(bytes.end(), body.begin(), body.end());
+  return bytes;
+}
+
+Bytes body_of(std::initializer_list<int> values) {
+  Bytes bytes;
+  for (const int value : values)
+    bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+void refuses(const Bytes& bytes, const layout::Block& block, const std::string& reason) {
+  const Bytes exact(bytes.begin(), bytes.end()); // no spare capacity: a sanitizer sees a read past the end
+  const auto piece = delta::read_piece(exact, block);
+  REQUIRE_FALSE(piece);
+  CAPTURE(piece.error().message);
+  REQUIRE(piece.error().code == Code::invalid_input);
+  REQUIRE(piece.error().message.find(reason) != std::string::npos);
+}
+
+} // namespace
+
+TEST_CASE("pieces read back as what was encoded, within every limit and the worst case") {
+  auto random = test::generator(30);
+  for (const std::size_t size : {1u, 2u, 4u, 8u}) {
+    const std::size_t least = delta::least_piece_limit(size);
+    for (int repeat = 0; repeat < 12; ++repeat) {
+      const std::uint64_t first =
+        repeat % 3 == 0 ? 0 : random() % 10000 + (repeat % 3 == 2 ? (std::uint64_t{1} << 61) : 0);
+      const std::uint64_t count = 1 + random() % (repeat % 4 == 0 ? 50 : 30000);
+      const auto block = flat_block(repeat % 2 ? 0xFFFFFFFFu : 3, dtype_of_size(size), std::uint64_t{1} << 62);
+      const std::size_t limits[] = {least, least + random() % 30, least + random() % 300, 4096 + random() % 9000,
+                                    std::numeric_limits<std::size_t>::max()};
+      for (const auto& changes : patterns(random, first, count)) {
+        const std::size_t limit = limits[random() % 5];
+        CAPTURE(test::seed(), size, first, count, limit, changes.size());
+        PieceEncoder encoder(limit);
+        encode(encoder, block, first, count, changes);
+        const EncodedPieces encoded = encoder.take();
+        REQUIRE(encoded.bytes.size() <= delta::worst_case_bytes(count, size, limit));
+        REQUIRE(decode(encoded, block, limit) == expected_values(changes, size));
+      }
+    }
+  }
+}
+
+TEST_CASE("the worst case holds for small ranges at every limit from the least") {
+  auto random = test::generator(31);
+  for (const std::size_t size : {1u, 2u, 4u, 8u})
+    for (std::size_t limit = delta::least_piece_limit(size); limit < 200; ++limit) {
+      const std::uint64_t count = 1 + random() % 700;
+      const std::uint64_t first = (std::uint64_t{1} << 61) + 4096 * 5 - random() % count - 1;
+      const auto block = flat_block(0xFFFFFFFFu, dtype_of_size(size), std::uint64_t{1} << 62);
+      for (const auto& changes : patterns(random, first, count)) {
+        CAPTURE(test::seed(), size, first, count, limit, changes.size());
+        PieceEncoder encoder(limit);
+        encode(encoder, block, first, count, changes);
+        const EncodedPieces encoded = encoder.take();
+        REQUIRE(encoded.bytes.size() <= delta::worst_case_bytes(count, size, limit));
+        REQUIRE(decode(encoded, block, limit) == expected_values(changes, size));
+      }
+      PieceEncoder encoder(limit);
+      Bytes values;
+      std::vector<std::uint64_t> all;
+      for (std::uint64_t element = first; element < first + count; ++element) {
+        put_value(values, element, size);
+        all.push_back(element);
+      }
+      encoder.add_values(block, first, count, values.data());
+      const EncodedPieces encoded = encoder.take();
+      REQUIRE(encoded.bytes.size() <= delta::worst_case_bytes(count, size, limit));
+      REQUIRE(decode(encoded, block, limit) == expected_values(all, size));
+    }
+}
+
+TEST_CASE("the worst case is not far from what dense changes take") {
+  for (const std::size_t size : {1u, 2u, 4u, 8u})
+    for (const std::size_t limit : {std::size_t{1} << 10, std::size_t{1} << 16, std::size_t{1} << 30}) {
+      const std::uint64_t count = 1 << 20;
+      const double dense = static_cast<double>(count * (size + 1));
+      CAPTURE(size, limit);
+      REQUIRE(static_cast<double>(delta::worst_case_bytes(count, size, limit)) < dense * (limit < 2000 ? 1.2 : 1.01));
+    }
+  REQUIRE(delta::worst_case_bytes(0, 2, 100) == 0);
+  // Numbers that overflow saturate instead of wrapping to something small.
+  REQUIRE(delta::worst_case_bytes(std::uint64_t{1} << 61, 8, 31) > std::uint64_t{1} << 62);
+}
+
+TEST_CASE("one change fits the least limit wherever it is") {
+  for (const std::size_t size : {1u, 2u, 4u, 8u}) {
+    const std::uint64_t element = (std::uint64_t{1} << 62) - 1;
+    const auto block = flat_block(0xFFFFFFFFu, dtype_of_size(size), std::uint64_t{1} << 62);
+    PieceEncoder encoder(delta::least_piece_limit(size));
+    encode(encoder, block, element, 1, {element});
+    const EncodedPieces encoded = encoder.take();
+    REQUIRE(encoded.bytes.size() == delta::least_piece_limit(size));
+    REQUIRE(encoded.bytes.size() <= delta::worst_case_bytes(1, size, delta::least_piece_limit(size)));
+    decode(encoded, block, delta::least_piece_limit(size));
+  }
+}
+
+TEST_CASE("a range without changes leaves nothing behind, and take() starts over") {
+  const auto block = flat_block(1, DType::bf16, 100000);
+  PieceEncoder encoder(1000);
+  encode(encoder, block, 5, 50000, {});
+  EncodedPieces encoded = encoder.take();
+  REQUIRE(encoded.bytes.empty());
+  REQUIRE(encoded.ends.empty());
+  encode(encoder, block, 5, 50000, {7});
+  encode(encoder, block, 60000, 10, {60003});
+  encoded = encoder.take();
+  REQUIRE(encoded.ends.size() == 2);
+  REQUIRE(encoded.changed == 2);
+  REQUIRE(encoder.take().ends.empty());
+}
+
+TEST_CASE("a long stretch of empty tiles ends a piece, a short one does not") {
+  const auto block = flat_block(1, DType::bf16, 1 << 20);
+  PieceEncoder encoder(1 << 20);
+  encode(encoder, block, 0, 1 << 20, {0, 4096 * 3, 4096 * 200});
+  const EncodedPieces encoded = encoder.take();
+  REQUIRE(encoded.ends.size() == 2);
+  REQUIRE(encoded.bytes.size() < 40);
+  REQUIRE(decode(encoded, block, 1 << 20) == expected_values({0, 4096 * 3, 4096 * 200}, 2));
+}
+
+TEST_CASE("the bytes of a piece are those of FORMAT.md") {
+  // Elements 4095 and 4097 of block 5, bf16: two tile parts of one element and of two.
+  const auto block = flat_block(5, DType::bf16, 10000);
+  PieceEncoder encoder(1 << 20);
+  const std::vector<std::uint16_t> one = {4095};
+  encoder.start_range(block, 0, 10000);
+  const Bytes first = body_of({0xAA, 0xBB});
+  const Bytes second = body_of({0xCC, 0xDD});
+  encoder.add_changes(0, one, first.data());
+  const std::vector<std::uint16_t> other = {1};
+  encoder.add_changes(4096, other, second.data());
+  encoder.finish_range();
+  const Bytes expected = body_of({10,   0xFF, 0x1F, 3,   2, 14, // block, kind; first 4095; elements; changed; body
+                                  1,    0,    1,    0,          // heads: one change, one change
+                                  1,    0,    1,    0,          // code lengths
+                                  0,    1,                      // codes: at 4095 + 0, at 4096 + 1
+                                  0xAA, 0xBB, 0xCC, 0xDD});     // values
+  REQUIRE(encoder.take().bytes == expected);
+  encoder.add_values(block, 2, 1, first.data());
+  REQUIRE(encoder.take().bytes == body_of({11, 2, 1, 1, 2, 0xAA, 0xBB}));
+}
+
+TEST_CASE("positions past 2^31 and 2^32 keep all their bits") {
+  const auto block = flat_block(9, DType::f32, std::uint64_t{1} << 34);
+  std::vector<std::uint64_t> changes = {5};
+  for (const std::uint64_t at : {std::uint64_t{1} << 31, std::uint64_t{1} << 32, std::uint64_t{1} << 33})
+    for (const std::uint64_t near : {at - 1, at, at + 1, at + 4096})
+      changes.push_back(near);
+  PieceEncoder encoder(1 << 20);
+  encode(encoder, block, 0, std::uint64_t{1} << 34, changes);
+  REQUIRE(decode(encoder.take(), block, 1 << 20) == expected_values(changes, 4));
+}
+
+TEST_CASE("a header that is no piece's is refused") {
+  const auto block = flat_block(5, DType::bf16, 10000);
+  const Bytes value = body_of({1, 2});
+  REQUIRE(delta::read_piece(piece_bytes({11, 2, 1, 1}, value), block));
+  refuses({}, block, "cut short");
+  refuses(body_of({11, 2, 1}), block, "cut short");
+  refuses(body_of({11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2, 1, 1, 0}), block, "past 64 bits");
+  refuses(body_of({11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 1, 1, 0}), block, "past 64 bits");
+  refuses(piece_bytes({std::uint64_t{1} << 33, 2, 1, 1}, value), block, "past 32 bits");
+  refuses(piece_bytes({13, 2, 1, 1}, value), block, "block 6 where block 5");
+  refuses(piece_bytes({11, 2, 0, 0}, value), block, "no valid range");
+  refuses(piece_bytes({11, ~std::uint64_t{0}, 2, 2}, value), block, "no valid range");
+  refuses(piece_bytes({11, 10000, 1, 1}, value), block, "leave the block");
+  refuses(piece_bytes({11, 9999, 2, 2}, value), block, "leave the block");
+  refuses(piece_bytes({11, 0, std::uint64_t{1} << 62, std::uint64_t{1} << 62}, value), block, "leave the block");
+  refuses(piece_bytes({11, 2, 2, 1}, value), block, "1 values for a range of 2");
+  refuses(piece_bytes({10, 2, 2, 3}, value), block, "3 values for a range of 2");
+  refuses(piece_bytes({10, 2, 2, 0}, value), block, "0 values for a range of 2");
+  refuses(piece_bytes({11, 2, 2, 2}, value), block, "2 bytes of values for 2 elements");
+  refuses(piece_bytes({11, 2, 1, 1}, body_of({1, 2, 3})), block, "3 bytes of values for 1 elements");
+  Bytes cut = piece_bytes({11, 2, 1, 1}, value);
+  cut.pop_back();
+  refuses(cut, block, "a body of 2 bytes where 1 are left");
+}
+
+TEST_CASE("positions that are not exactly those declared are refused") {
+  const auto block = flat_block(5, DType::bf16, 10000);
+  const auto delta_piece = [&](std::uint64_t first, std::uint64_t elements, std::uint64_t changed,
+                               std::initializer_list<int> body) {
+    return piece_bytes({10, first, elements, changed}, body_of(body));
+  };
+  REQUIRE(delta::read_piece(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9}), block));
+  refuses(delta_piece(4095, 3, 2, {1, 0}), block, "cannot hold the heads of 2 tiles");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0x20, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9}), block, "unknown position codec 1");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9}), block, "hold 1 changes");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0}), block, "cannot hold the code lengths");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 7, 0, 0, 1, 9, 9, 9, 9}), block, "reach past the body");
+  refuses(delta_piece(4095, 3, 2, {2, 0, 0, 0, 2, 0, 0, 0, 9, 9, 9, 9}), block, "not 2 positions below 1");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 2, 9, 9, 9, 9}), block, "not 1 positions below 2");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 9, 9, 9, 9}), block, "not 1 positions below 1");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9}), block, "3 bytes of values");
+  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9, 9, 9}), block, "6 bytes of values");
+}
+
+TEST_CASE("arbitrary bytes are refused or stay inside the block") {
+  auto random = test::generator(32);
+  std::size_t accepted = 0;
+  for (int repeat = 0; repeat < 20000; ++repeat) {
+    const std::size_t size = std::size_t{1} << (random() % 4);
+    const std::uint64_t count = 1 + random() % 9000;
+    const auto block = flat_block(static_cast<std::uint32_t>(random() % 200), dtype_of_size(size), count);
+    std::vector<std::uint64_t> changes;
+    for (std::uint64_t element = random() % 50; element < count; element += 1 + random() % 1500)
+      changes.push_back(element);
+    PieceEncoder encoder(delta::least_piece_limit(size) + random() % 200);
+    encode(encoder, block, 0, count, changes);
+    Bytes bytes = encoder.take().bytes;
+    for (std::uint64_t i = random() % 4; i > 0 && !bytes.empty(); --i) {
+      const std::size_t at = random() % std::min<std::size_t>(bytes.size(), random() % 2 ? 12 : 10000);
+      switch (random() % 4) {
+      case 0:
+        bytes[at] ^= static_cast<std::byte>(1u << (random() % 8));
+        break;
+      case 1:
+        bytes[at] = random() % 2 ? std::byte{255} : static_cast<std::byte>(random());
+        break;
+      case 2:
+        bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(at));
+        break;
+      default:
+        bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), static_cast<std::byte>(random()));
+      }
+    }
+    const Bytes exact(bytes.begin(), bytes.end());
+    CAPTURE(test::seed(), repeat);
+    const auto piece = delta::read_piece(exact, block);
+    if (!piece)
+      continue;
+    ++accepted;
+    Bytes memory(count * size);
+    Bytes values(piece->values.begin(), piece->values.end());
+    const delta::BoundBlock bound{&block, memory.data()};
+    const delta::Digest before = delta::digest_of(bound);
+    const delta::Digest change = delta::digest_change(bound, *piece, values);
+    delta::exchange(bound, *piece, values);
+    REQUIRE(delta::digest_of(bound) == before + change);
+  }
+  REQUIRE(accepted > 1000);
+}

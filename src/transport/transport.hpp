@@ -1,0 +1,114 @@
+// Connections that carry frames, in order, both ways. A transport never knows what it carries: a frame is a fixed
+// number of header bytes and a body whose length the Framing tells from the header.
+//
+// Threads: every function is thread-safe. Callbacks run on the transport's own thread (tcp) or on the thread of the
+// peer's call (inproc), one at a time per connection; they must not block and may call any function here except
+// shutdown(). After on_closed no callback of that connection runs. Nothing here waits: deadlines are arguments.
+#pragma once
+
+#include "result.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace deltawire::transport {
+
+using Buffer = std::vector<std::byte>;
+
+/// How to find the end of a frame.
+struct Framing {
+  std::size_t header_bytes = 0;
+  /// Body length from a header; a Failure closes the connection.
+  Result<std::uint64_t> (*body_bytes)(std::span<const std::byte> header) = nullptr;
+};
+
+/// A frame to send. The body is borrowed through a shared owner until the send is done: never copied by tcp; inproc
+/// copies it once, as a wire would, so that the receiver owns its memory.
+struct Outgoing {
+  std::vector<std::byte> header;
+  std::shared_ptr<const Buffer> body; ///< may be null: no body
+};
+
+/// A frame received; the body is the receiver's own.
+struct Incoming {
+  std::vector<std::byte> header;
+  Buffer body;
+};
+
+/// Called when the frame has left (tcp: handed to the kernel whole; inproc: delivered), or with the reason it never
+/// will.
+using SendDone = std::function<void(const Result<void>&)>;
+
+struct Handlers {
+  std::function<void(Incoming&&)> on_frame;
+  std::function<void(const Failure&)>
+    on_closed; ///< once: the peer closed, an error, or abort(); says which, names the peer
+};
+
+class Connection {
+public:
+  virtual ~Connection() = default;
+
+  /// Begins to deliver frames (those that came earlier first). Once.
+  virtual void start(Handlers handlers) = 0;
+
+  /// Queues a frame. Frames arrive in the order of send() calls of one thread.
+  virtual void send(Outgoing frame, SendDone done = {}) = 0;
+
+  /// Sends what is queued, then closes. At most `linger`, then as abort().
+  virtual void close(std::chrono::milliseconds linger) = 0;
+
+  /// Closes at once; queued sends end with `reason`; on_closed(reason) follows if start() was called.
+  virtual void abort(const Failure& reason) = 0;
+
+  /// "127.0.0.1:41234" or "inproc:name"; for messages.
+  [[nodiscard]] virtual std::string peer() const = 0;
+
+  /// Bytes of frames (header and body) sent and received so far.
+  [[nodiscard]] virtual std::uint64_t bytes_sent() const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;
+};
+
+/// Accepts connections until destroyed.
+class Listener {
+public:
+  virtual ~Listener() = default;
+  /// The address to connect to, with the real port.
+  [[nodiscard]] virtual std::string address() const = 0;
+};
+
+class Network {
+public:
+  virtual ~Network() = default;
+
+  using Accepted = std::function<void(std::shared_ptr<Connection>)>;
+  using Connected = std::function<void(Result<std::shared_ptr<Connection>>)>;
+
+  /// Listens; a taken port is Code::address_in_use with the address in the message.
+  [[nodiscard]] virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted) = 0;
+
+  /// tcp: adopts a listening socket (port 0 resolved by the parent that started us). Others: Code::unsupported.
+  [[nodiscard]] virtual Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted) = 0;
+
+  /// Connects, trying again (a peer that does not listen yet is no error) until `deadline`, then Code::timed_out.
+  virtual void connect(const std::string& address, std::chrono::steady_clock::time_point deadline,
+                       Connected connected) = 0;
+
+  /// Aborts every connection and attempt with `reason`, stops and joins the transport's threads. After it no callback
+  /// runs. Not from a callback.
+  virtual void shutdown(const Failure& reason) = 0;
+};
+
+/// TCP through Boost.Asio. `threads` io threads named `name` ("dw-io"); connections are spread over them.
+[[nodiscard]] std::unique_ptr<Network> make_tcp_network(Framing framing, const std::string& name, unsigned threads);
+
+/// Between objects of one process, found by address within this process.
+[[nodiscard]] std::unique_ptr<Network> make_inproc_network(Framing framing);
+
+} // namespace deltawire::transport

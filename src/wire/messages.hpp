@@ -1,0 +1,240 @@
+// Control messages between the processes: plain structs, one frame each. Encoded by cereal into a bounded archive
+// (encode.hpp); the direction and the sender are in the comment. Unknown types are an error of the sender.
+#pragma once
+
+#include "deltawire/error.hpp"
+#include "layout/plan.hpp"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deltawire::wire {
+
+enum class Role : std::uint8_t { rank = 0, worker = 1 };
+enum class Channel : std::uint8_t { control = 0, data = 1 };
+enum class DeliveryKind : std::uint8_t { seed = 0, delta = 1 };
+
+/// First and last moment of a phase, nanoseconds since the epoch; begin > end when it never started.
+struct Span {
+  std::int64_t begin = 1;
+  std::int64_t end = 0;
+};
+
+// Connecting
+// -----------------------------------------------------------------------------------------------------------
+
+/// peer -> root, first frame of every connection.
+struct Hello {
+  static constexpr std::uint16_t type = 1;
+  Role role = Role::rank;
+  Channel channel = Channel::control;
+  std::uint32_t index = 0;       ///< rank, or global worker index
+  std::uint32_t count = 0;       ///< ranks or workers the sender believes there are
+  std::uint64_t incarnation = 0; ///< differs each time the process starts
+  std::uint64_t fingerprint = 0; ///< of the settings that all must share
+};
+
+/// root -> peer: the connection is accepted.
+struct Welcome {
+  static constexpr std::uint16_t type = 2;
+  std::uint64_t session = 0;
+};
+
+/// root -> peer: not accepted, or the agreement failed; the connection closes.
+struct Refused {
+  static constexpr std::uint16_t type = 3;
+  Code code = Code::disagreement;
+  std::string message;
+};
+
+// Agreement
+// ------------------------------------------------------------------------------------------------------------
+
+/// rank -> root.
+struct DeclareRank {
+  static constexpr std::uint16_t type = 10;
+  layout::Declaration declaration;
+};
+
+/// root -> worker, once every rank has declared.
+struct Catalogue {
+  static constexpr std::uint16_t type = 11;
+  std::vector<layout::SlotSpec> slots;
+};
+
+/// worker -> root.
+struct DeclareWorker {
+  static constexpr std::uint16_t type = 12;
+  layout::Declaration declaration;
+};
+
+/// root -> rank or worker: what was compiled for it.
+struct Agreement {
+  static constexpr std::uint16_t type = 13;
+  std::vector<layout::SlotSpec> slots;
+  std::vector<layout::Cell> cells;
+  std::uint32_t blocks = 0;
+  std::uint32_t windows = 0;
+  std::vector<layout::Block> own; ///< Plan::ranks[index] or Plan::workers[index]
+};
+
+/// rank or worker -> root: ready for updates.
+struct Agreed {
+  static constexpr std::uint16_t type = 14;
+};
+
+/// root -> all: everyone has agreed, updates may begin.
+struct Connected {
+  static constexpr std::uint16_t type = 15;
+};
+
+// Gather (root <-> rank)
+// -----------------------------------------------------------------------------------------------
+
+/// rank -> root: the capture of a version is complete.
+struct CaptureReport {
+  static constexpr std::uint16_t type = 20;
+  std::uint64_t version = 0;
+  std::uint64_t step = 0; ///< the user's label; all ranks must agree
+  DeliveryKind kind = DeliveryKind::delta;
+  std::uint64_t elements = 0;
+  std::uint64_t changed = 0;
+  Span diff;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> digest_changes; ///< (cell, change of the digest), non-zero only
+  std::uint64_t differ_peak = 0; ///< high-water bytes of this rank's stages so far
+  std::uint64_t gather_queue_peak = 0;
+};
+
+/// rank -> root: pieces that are ready to be gathered, in walk order. Only ranks with something to say send it.
+struct Offer {
+  static constexpr std::uint16_t type = 21;
+  std::uint64_t version = 0;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pieces; ///< (window, bytes)
+  std::uint32_t windows_complete = 0;                          ///< windows below this one have no further pieces
+};
+
+/// root -> rank: its cut of a round: the next `pieces` of what it offered, `bytes` in all, in one data frame.
+struct Grant {
+  static constexpr std::uint16_t type = 22;
+  std::uint64_t version = 0;
+  std::uint64_t round = 0;
+  std::uint32_t pieces = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// root -> rank: how the delivery of a version ended.
+struct DeliveryReport {
+  static constexpr std::uint16_t type = 23;
+  std::uint64_t version = 0;
+  std::string outcome; ///< an encoded Outcome (outcome.hpp), so that every rank's Ticket tells the same
+};
+
+// Delivery (root <-> worker)
+// -------------------------------------------------------------------------------------------
+
+/// root -> worker.
+struct Begin {
+  static constexpr std::uint16_t type = 30;
+  std::uint64_t delivery = 0;
+  DeliveryKind kind = DeliveryKind::seed;
+  std::uint64_t base = 0; ///< version the worker must have (0 for a seed)
+  std::uint64_t target = 0;
+};
+
+/// worker -> root: ready for the delivery's frames.
+struct Ready {
+  static constexpr std::uint16_t type = 31;
+  std::uint64_t delivery = 0;
+  std::uint64_t version = 0; ///< what it serves
+};
+
+/// worker -> root: the credit of a flush: checked, staged, its buffer free on the wire's side.
+struct FlushStaged {
+  static constexpr std::uint16_t type = 32;
+  std::uint64_t delivery = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t bytes = 0; ///< payload bytes received
+};
+
+/// root -> worker: the final manifest: everything was sent.
+struct Seal {
+  static constexpr std::uint16_t type = 33;
+  std::uint64_t delivery = 0;
+  std::uint64_t flushes = 0;
+  std::uint64_t bytes = 0; ///< payload bytes of all flushes
+  std::vector<std::pair<std::uint32_t, std::uint64_t>>
+    digests; ///< (cell, digest at target) of the cells that changed; all for a seed
+};
+
+/// worker -> root: everything is here and its cells will have the right digests.
+struct Staged {
+  static constexpr std::uint16_t type = 34;
+  std::uint64_t delivery = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// root -> worker: the version is committed.
+struct Commit {
+  static constexpr std::uint16_t type = 35;
+  std::uint64_t delivery = 0;
+};
+
+/// worker -> root: memory holds the version; digests read back are right.
+struct Applied {
+  static constexpr std::uint16_t type = 36;
+  std::uint64_t delivery = 0;
+  std::uint64_t version = 0;
+  std::uint64_t elements = 0; ///< written in bound memory
+  std::uint64_t digest = 0;   ///< sum over the worker's cells, read back from memory
+  Span stage;
+  Span commit;
+  std::uint64_t applier_peak = 0;
+};
+
+/// root -> worker: the whole replica has applied: serve.
+struct Release {
+  static constexpr std::uint16_t type = 37;
+  std::uint64_t delivery = 0;
+};
+
+/// worker -> root: serving.
+struct Released {
+  static constexpr std::uint16_t type = 38;
+  std::uint64_t delivery = 0;
+  std::uint64_t version = 0;
+  std::int64_t pause_ns = 0; ///< from on_pause to serving again
+};
+
+/// root -> worker: give the delivery up; undo it if it was applied. Answered by Undone.
+struct Undo {
+  static constexpr std::uint16_t type = 39;
+  std::uint64_t delivery = 0;
+  std::string reason;
+};
+
+/// worker -> root.
+struct Undone {
+  static constexpr std::uint16_t type = 40;
+  std::uint64_t delivery = 0;
+  std::uint64_t version = 0; ///< what it serves now
+};
+
+// Failure
+// --------------------------------------------------------------------------------------------------------------
+
+/// either way, at any time: what went wrong with whom. From the root: the session is over.
+struct Failed {
+  static constexpr std::uint16_t type = 50;
+  Code code = Code::internal;
+  std::string message;
+  std::uint64_t delivery = 0; ///< 0: not about a delivery
+};
+
+/// either way: the sender is done and closes.
+struct Goodbye {
+  static constexpr std::uint16_t type = 51;
+};
+
+} // namespace deltawire::wire

@@ -63,7 +63,8 @@ std::optional<Reach> region_reach(const Region& region) {
       const auto step = segment.length == 1 ? 0 : last_step(segment.length, segment.stride, limit / 2);
       if (!step)
         return std::nullopt;
-      const auto [low, high] = std::minmax(segment.local, segment.local + *step);
+      const Index low = segment.local + std::min<Index>(*step, 0);
+      const Index high = segment.local + std::max<Index>(*step, 0);
       dim = dim ? Reach{std::min(dim->lowest, low), std::max(dim->highest, high)} : Reach{low, high};
     }
     reach.lowest += dim->lowest;

@@ -1,0 +1,130 @@
+#include "telemetry/trace.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+namespace deltawire::telemetry {
+
+namespace {
+
+/// A JSON string; bytes that are no UTF-8 become U+FFFD.
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Nanoseconds as microseconds with three decimals, exactly: a double has no room for nanoseconds since 1970.
+std::string microseconds(std::int64_t ns) {
+  const bool negative = ns < 0;
+  const std::uint64_t magnitude = negative ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
+  return fmt::format("{}{}.{:03}", negative ? "-" : "", magnitude / 1000, magnitude % 1000);
+}
+
+} // namespace
+
+bool Recorder::Names::intern(std::string_view text, std::uint32_t& id) {
+  const auto found = ids.find(text);
+  if (found != ids.end()) {
+    id = found->second;
+    return true;
+  }
+  if (texts.size() == most_names)
+    return false;
+  id = static_cast<std::uint32_t>(texts.size());
+  texts.emplace_back(text);
+  ids.emplace(texts.back(), id);
+  return true;
+}
+
+void Recorder::record(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
+                      std::initializer_list<Argument> arguments) {
+  Span span;
+  span.begin_ns = begin.time_since_epoch().count();
+  span.length_ns = std::max<std::int64_t>(0, (end - begin).count());
+
+  const std::lock_guard lock{mutex_};
+  bool fits = spans_.size() < capacity_ && lanes_.intern(lane, span.lane) && names_.intern(name, span.name);
+  for (const Argument& argument : arguments) {
+    if (!fits || span.argument_count == most_arguments)
+      break;
+    KeptArgument& kept = span.arguments[span.argument_count];
+    kept.value = argument.value;
+    fits = names_.intern(argument.key, kept.key);
+    ++span.argument_count;
+  }
+  if (fits)
+    spans_.push_back(span);
+  else
+    ++dropped_;
+}
+
+std::size_t Recorder::recorded() const {
+  const std::lock_guard lock{mutex_};
+  return spans_.size();
+}
+
+std::uint64_t Recorder::dropped() const {
+  const std::lock_guard lock{mutex_};
+  return dropped_;
+}
+
+std::string Recorder::json() const {
+  // Copied under the lock and formatted outside it, so that actors wait for a copy and not for the text.
+  std::vector<Span> spans;
+  std::vector<std::string> lanes;
+  std::vector<std::string> names;
+  std::uint64_t lost = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    spans = spans_;
+    lanes = lanes_.texts;
+    names = names_.texts;
+    lost = dropped_;
+  }
+  std::transform(lanes.begin(), lanes.end(), lanes.begin(), quoted);
+  std::transform(names.begin(), names.end(), names.begin(), quoted);
+
+  std::string text = "{\"traceEvents\":[\n";
+  auto out = std::back_inserter(text);
+  fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_, quoted(process_));
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    text += ",\n";
+    fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, lane + 1,
+                   lanes[lane]);
+  }
+  for (const Span& span : spans) {
+    text += ",\n";
+    fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"name":{},"ts":{},"dur":{},"args":{{)", pid_, span.lane + 1,
+                   names[span.name], microseconds(span.begin_ns), microseconds(span.length_ns));
+    for (std::uint32_t i = 0; i < span.argument_count; ++i)
+      fmt::format_to(out, "{}{}:{}", i == 0 ? "" : ",", names[span.arguments[i].key], span.arguments[i].value);
+    text += "}}";
+  }
+  fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{}}}}}\n", lost);
+  return text;
+}
+
+Result<void> Recorder::write(const std::string& path) const {
+  if (!enabled_)
+    return {};
+  const std::string text = json();
+  const auto failed = [&] {
+    return fail(Code::output_failed, "{}: the trace could not be written: {}", path,
+                std::strerror(errno == 0 ? EIO : errno));
+  };
+  errno = 0;
+  std::ofstream stream{path, std::ios::binary | std::ios::trunc};
+  if (!stream)
+    return failed();
+  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+  stream.close();
+  if (!stream)
+    return failed();
+  return {};
+}
+
+} // namespace deltawire::telemetry

@@ -1,0 +1,116 @@
+// Spans of one process, recorded while it runs and written as Chrome trace events (JSON object format), which
+// chrome://tracing and ui.perfetto.dev open. One lane (an actor) is one thread of the view. The format:
+// "Trace Event Format", complete events (ph "X") and metadata events (ph "M"); times there are microseconds.
+#pragma once
+
+#include "result.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deltawire::telemetry {
+
+/// Wall time, so that the processes of one host agree; nanoseconds since the Unix epoch.
+using Clock = std::chrono::system_clock;
+using TimePoint = std::chrono::sys_time<std::chrono::nanoseconds>;
+
+[[nodiscard]] inline TimePoint now() {
+  return std::chrono::time_point_cast<std::chrono::nanoseconds>(Clock::now());
+}
+
+[[nodiscard]] inline std::int64_t now_ns() {
+  return now().time_since_epoch().count();
+}
+
+/// A number that a span carries: bytes, a version, a window.
+struct Argument {
+  std::string_view key;
+  std::int64_t value = 0;
+};
+
+/// Thread-safe. Memory is bounded: what does not fit is dropped and counted. A default-constructed recorder is
+/// disabled: span() is then one test of a constant. Not copied, not moved.
+class Recorder {
+public:
+  static constexpr std::size_t most_arguments = 4; ///< of a span; further ones are not kept
+  static constexpr std::size_t most_names = 1u << 16;
+  static constexpr std::size_t default_capacity = 1u << 18; ///< spans; 26 MB when full
+
+  /// Disabled.
+  Recorder() = default;
+
+  /// `process` and `pid` label the process in the view.
+  Recorder(std::string process, std::int64_t pid, std::size_t capacity = default_capacity)
+    : enabled_(true), capacity_(capacity), pid_(pid), process_(std::move(process)) {}
+
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// To skip work that only a trace needs.
+  [[nodiscard]] bool enabled() const noexcept { return enabled_; }
+
+  /// Nothing borrowed is kept. An end before its begin (a clock that was set back) becomes a span of no length.
+  void span(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
+            std::initializer_list<Argument> arguments = {}) {
+    if (enabled_)
+      record(lane, name, begin, end, arguments);
+  }
+
+  [[nodiscard]] std::size_t recorded() const;
+  [[nodiscard]] std::uint64_t dropped() const;
+
+  /// The trace as JSON text. Spans may be recorded meanwhile; they are in it or not.
+  [[nodiscard]] std::string json() const;
+
+  /// Writes json() to a file, replacing it. A disabled recorder writes nothing. Fails (output_failed) with the path and
+  /// the system's reason.
+  [[nodiscard]] Result<void> write(const std::string& path) const;
+
+private:
+  struct KeptArgument {
+    std::uint32_t key = 0;
+    std::int64_t value = 0;
+  };
+
+  struct Span {
+    std::int64_t begin_ns = 0;
+    std::int64_t length_ns = 0;
+    std::uint32_t lane = 0;
+    std::uint32_t name = 0;
+    std::uint32_t argument_count = 0;
+    std::array<KeptArgument, most_arguments> arguments{};
+  };
+
+  /// Names by id, ids by name. Spans repeat a few names many times.
+  struct Names {
+    std::map<std::string, std::uint32_t, std::less<>> ids;
+    std::vector<std::string> texts;
+
+    /// The id, a new one if need be; false when there are too many names.
+    bool intern(std::string_view text, std::uint32_t& id);
+  };
+
+  void record(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
+              std::initializer_list<Argument> arguments);
+
+  const bool enabled_ = false;
+  const std::size_t capacity_ = 0;
+  const std::int64_t pid_ = 0;
+  const std::string process_;
+
+  mutable std::mutex mutex_;
+  std::vector<Span> spans_;
+  Names lanes_;
+  Names names_; ///< of spans and arguments
+  std::uint64_t dropped_ = 0;
+};
+
+} // namespace deltawire::telemetry

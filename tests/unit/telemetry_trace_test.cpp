@@ -1,0 +1,138 @@
+// Contract: src/telemetry/trace.hpp. The JSON is read back by a parser that shares nothing with the writer.
+#include "telemetry/trace.hpp"
+
+#include "catch.hpp"
+#include "text_matchers.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <unistd.h>
+
+namespace deltawire::telemetry {
+
+using test::contains;
+
+namespace {
+
+TimePoint at(std::int64_t ns) {
+  return TimePoint{std::chrono::nanoseconds{ns}};
+}
+
+} // namespace
+
+TEST_CASE("spans come out as complete events, one thread a lane") {
+  Recorder recorder{"trainer rank 0", 42};
+  recorder.span("Differ 0", "diff", at(1'700'000'000'123'456'789), at(1'700'000'000'123'458'000),
+                {{"bytes", 4096}, {"version", 2}});
+  recorder.span("Sender", "send", at(2000), at(3500));
+  recorder.span("Differ 0", "wait", at(5000), at(4000));
+  CHECK(recorder.recorded() == 3);
+
+  const std::string text = recorder.json();
+  CHECK_THAT(text, contains("\"ts\":1700000000123456.789,\"dur\":1.211")); // no double on the way
+  const auto trace = nlohmann::json::parse(text);
+  const auto& events = trace.at("traceEvents");
+  REQUIRE(events.size() == 6);
+  CHECK(events[0] ==
+        nlohmann::json::parse(R"({"ph": "M", "pid": 42, "name": "process_name", "args": {"name": "trainer rank 0"}})"));
+  CHECK(events[1] == nlohmann::json::parse(
+                       R"({"ph": "M", "pid": 42, "tid": 1, "name": "thread_name", "args": {"name": "Differ 0"}})"));
+  CHECK(events[2] == nlohmann::json::parse(
+                       R"({"ph": "M", "pid": 42, "tid": 2, "name": "thread_name", "args": {"name": "Sender"}})"));
+  CHECK(events[3].at("tid") == 1);
+  CHECK(events[3].at("name") == "diff");
+  CHECK(events[3].at("args") == nlohmann::json::parse(R"({"bytes": 4096, "version": 2})"));
+  CHECK(events[4] == nlohmann::json::parse(
+                       R"({"ph": "X", "pid": 42, "tid": 2, "name": "send", "ts": 2.0, "dur": 1.5, "args": {}})"));
+  CHECK(events[5].at("dur") == 0.0); // an end before its begin has no length
+  CHECK(trace.at("otherData").at("dropped_spans") == 0);
+}
+
+TEST_CASE("any bytes in a name give valid JSON") {
+  Recorder recorder{"a \"quoted\"\n\\process", 1};
+  recorder.span("lane\twith\x01 control", std::string_view{"n\0ul", 4}, at(1), at(2), {{"\xff\xfe", -1}});
+  const auto trace = nlohmann::json::parse(recorder.json());
+  CHECK(trace.at("traceEvents")[0].at("args").at("name") == "a \"quoted\"\n\\process");
+  CHECK(trace.at("traceEvents")[2].at("name") == std::string("n\0ul", 4));
+}
+
+TEST_CASE("a disabled recorder keeps and writes nothing") {
+  Recorder recorder;
+  recorder.span("lane", "name", at(1), at(2));
+  CHECK_FALSE(recorder.enabled());
+  CHECK(recorder.recorded() == 0);
+  CHECK(recorder.dropped() == 0);
+  CHECK(recorder.write("/nonexistent/trace.json"));
+}
+
+TEST_CASE("memory is bounded and what does not fit is counted") {
+  Recorder recorder{"p", 1, 10};
+  for (int i = 0; i < 25; ++i)
+    recorder.span("lane", "name", at(i), at(i + 1));
+  CHECK(recorder.recorded() == 10);
+  CHECK(recorder.dropped() == 15);
+  const auto trace = nlohmann::json::parse(recorder.json());
+  CHECK(trace.at("traceEvents").size() == 2 + 10);
+  CHECK(trace.at("otherData").at("dropped_spans") == 15);
+
+  Recorder many_names{"p", 1};
+  for (std::size_t i = 0; i < Recorder::most_names + 5; ++i)
+    many_names.span("lane", std::to_string(i), at(1), at(2));
+  CHECK(many_names.recorded() == Recorder::most_names);
+  CHECK(many_names.dropped() == 5);
+}
+
+TEST_CASE("arguments past the fourth are not kept") {
+  Recorder recorder{"p", 1};
+  recorder.span("lane", "name", at(1), at(2), {{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}, {"e", 5}});
+  const auto trace = nlohmann::json::parse(recorder.json());
+  CHECK(trace.at("traceEvents")[2].at("args") == nlohmann::json::parse(R"({"a": 1, "b": 2, "c": 3, "d": 4})"));
+}
+
+TEST_CASE("threads may record and read at once") {
+  Recorder recorder{"p", 1};
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&recorder, t] {
+        const std::string lane = "lane " + std::to_string(t);
+        for (int i = 0; i < 1000; ++i) {
+          recorder.span(lane, "step", at(i), at(i + 1), {{"i", i}});
+          if (i % 250 == 0)
+            static_cast<void>(recorder.json());
+        }
+      });
+  }
+  CHECK(recorder.recorded() == 4000);
+  CHECK(nlohmann::json::parse(recorder.json()).at("traceEvents").size() == 1 + 4 + 4000);
+}
+
+TEST_CASE("a trace is written to a file, and a file that cannot be written is named") {
+  const auto path =
+    (std::filesystem::temp_directory_path() / ("deltawire-trace-" + std::to_string(::getpid()) + ".json")).string();
+  Recorder recorder{"p", 1};
+  recorder.span("lane", "name", at(1), at(2));
+  REQUIRE(recorder.write(path));
+  std::ifstream stream{path};
+  CHECK(nlohmann::json::parse(stream).at("traceEvents").size() == 3);
+  std::filesystem::remove(path);
+
+  auto refused = recorder.write("/nonexistent/trace.json");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Code::output_failed);
+  CHECK(refused.error().message ==
+        "/nonexistent/trace.json: the trace could not be written: No such file or directory");
+  auto full = recorder.write("/dev/full");
+  REQUIRE_FALSE(full);
+  CHECK(full.error().code == Code::output_failed);
+}
+
+TEST_CASE("now is wall time in nanoseconds") {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::nanoseconds{now_ns()}).count();
+  CHECK(std::abs(seconds - ::time(nullptr)) <= 2);
+}
+
+} // namespace deltawire::telemetry

@@ -58,7 +58,7 @@ struct ParameterSpec {
 /// What one rank provides, or one worker reads.
 struct Declaration {
   std::vector<ParameterSpec> parameters; ///< in the order of add() / bind()
-  std::vector<SlotSpec> slots;           ///< every slot that a region names, once, full shape
+  std::vector<SlotSpec> slots;           ///< every slot of the parameters, once, full shape; some may have no region
   std::vector<Region> regions;           ///< for a rank: only what it owns (replicas contribute nothing)
 
   friend bool operator==(const Declaration&, const Declaration&) = default;

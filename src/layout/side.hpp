@@ -51,13 +51,20 @@ public:
   [[nodiscard]] Result<Shard> shard(const std::string& name, const Shape& full_shape, Index rank) const;
 
   /// Trainer: what `rank` provides, from its tensors (full shapes). Slots follow from maps and shapes.
-  /// Fails, all errors at once, on: an uncovered element without padding, a map that does not fit, a cut of a missing
-  /// dim.
+  /// Every slot of every tensor is listed, also on a rank that provides none of its elements; their order follows the
+  /// tensors and the maps, so that ranks that hold the same tensors list the same slots.
+  /// Fails, all errors at once, on: an element that no map covers (without padding) or that two slots claim, a slot
+  /// with two sources, a map that does not fit, a cut of a missing dim, memory that overlaps itself.
   [[nodiscard]] Result<Declaration> declare_trainer(std::span<const LocalTensor> tensors, Index rank) const;
 
   /// Worker: the parameters that worker `index` holds, as the maps and the trainer's slots imply them: parameters of
   /// the maps (shape from the slots and slices, or from a ParameterRule), and each slot that no map names under its own
   /// name, except those listed as unused. Order: by first slot in the catalogue.
+  /// A slot that a map names is read by the maps that name it and no longer stands for itself: a tied head is two maps
+  /// of one slot, one of them `parameter = slot`.
+  /// Shapes: `:` takes the slot's extent, `a:b` reaches to b, an index or bound name to its largest number; the largest
+  /// of all maps counts, and a ParameterRule's shape before all of them. A view tells the shape by itself, unless it
+  /// leaves open which dims are one: then a ParameterRule must.
   [[nodiscard]] Result<std::vector<ParameterSpec>> worker_parameters(std::span<const SlotSpec> catalogue,
                                                                      Index index) const;
 

@@ -1,0 +1,181 @@
+#include "layout/pattern.hpp"
+
+#include <algorithm>
+
+namespace deltawire::layout {
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool is_name(std::string_view text) {
+  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return !text.empty() && letter(text.front()) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || is_digit(c); });
+}
+
+} // namespace
+
+const std::string* Bindings::find(std::string_view name) const noexcept {
+  for (const auto& [key, value] : names)
+    if (key == name)
+      return &value;
+  return nullptr;
+}
+
+bool Pattern::has(std::string_view name) const noexcept {
+  return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+
+Result<Pattern> Pattern::parse(std::string_view text) {
+  if (text.empty())
+    return fail(Code::invalid_topology, "a pattern is empty");
+  Pattern pattern;
+  pattern.text_ = text;
+  std::string literal;
+  auto end_literal = [&] {
+    if (!literal.empty())
+      pattern.tokens_.push_back({Token::Kind::literal, literal, 0});
+    literal.clear();
+  };
+  auto after_open_token = [&] {
+    return literal.empty() && !pattern.tokens_.empty() && pattern.tokens_.back().kind != Token::Kind::literal;
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '*') {
+      if (after_open_token() && pattern.tokens_.back().kind == Token::Kind::star)
+        return fail(Code::invalid_topology, "pattern '{}': '**' means no more than '*'; write one", text);
+      end_literal();
+      pattern.tokens_.push_back({Token::Kind::star, {}, 0});
+      ++pattern.stars_;
+    } else if (c == '{') {
+      const std::size_t close = text.find('}', at);
+      if (close == std::string_view::npos)
+        return fail(Code::invalid_topology, "pattern '{}': '{{' without '}}'", text);
+      const std::string_view name = text.substr(at + 1, close - at - 1);
+      if (!is_name(name)) {
+        if (name.find_first_of("+-*/%") != std::string_view::npos)
+          return fail(Code::unsupported, "pattern '{}': computed names such as '{{{}}}' are not supported yet", text,
+                      name);
+        return fail(Code::invalid_topology,
+                    "pattern '{}': '{{{}}}' is no name; use letters, digits and '_', a letter first", text, name);
+      }
+      if (after_open_token() && pattern.tokens_.back().kind != Token::Kind::star)
+        return fail(Code::invalid_topology, "pattern '{}': no text can tell '{{{}}}' from the name before it", text,
+                    name);
+      const bool fills_piece = (at == 0 || text[at - 1] == '.') && (close + 1 == text.size() || text[close + 1] == '.');
+      end_literal();
+      const auto known = std::find(pattern.names_.begin(), pattern.names_.end(), name);
+      const auto index = static_cast<std::size_t>(known - pattern.names_.begin());
+      if (known == pattern.names_.end())
+        pattern.names_.emplace_back(name);
+      else
+        pattern.repeats_ = true;
+      pattern.tokens_.push_back({fills_piece ? Token::Kind::piece : Token::Kind::digits, {}, index});
+      at = close;
+    } else if (c == '}') {
+      return fail(Code::invalid_topology, "pattern '{}': '}}' without '{{'", text);
+    } else {
+      literal += c;
+    }
+  }
+  end_literal();
+  return pattern;
+}
+
+// Backtracking over tokens. Where no name repeats, whether a token can match from a position does not depend on how it
+// was reached, so failures are remembered and the whole match is quadratic at worst.
+struct Pattern::Matcher {
+  const Pattern& pattern;
+  std::string_view text;
+  std::vector<std::string_view> bound;
+  std::vector<bool> is_bound;
+  std::vector<std::string_view> stars;
+  std::vector<bool> failed;
+
+  Matcher(const Pattern& p, std::string_view name)
+    : pattern(p), text(name), bound(p.names_.size()), is_bound(p.names_.size(), false),
+      failed(p.repeats_ ? 0 : (p.tokens_.size() + 1) * (name.size() + 1), false) {}
+
+  bool from(std::size_t token, std::size_t at) {
+    if (token == pattern.tokens_.size())
+      return at == text.size();
+    const std::size_t memo = token * (text.size() + 1) + at;
+    if (!failed.empty() && failed[memo])
+      return false;
+    const bool found = try_token(pattern.tokens_[token], token, at);
+    if (!found && !failed.empty())
+      failed[memo] = true;
+    return found;
+  }
+
+  bool try_token(const Token& token, std::size_t index, std::size_t at) {
+    switch (token.kind) {
+    case Token::Kind::literal:
+      return text.substr(at, token.text.size()) == token.text && from(index + 1, at + token.text.size());
+    case Token::Kind::star:
+      for (std::size_t end = at; end <= text.size(); ++end) {
+        stars.push_back(text.substr(at, end - at));
+        if (from(index + 1, end))
+          return true;
+        stars.pop_back();
+      }
+      return false;
+    case Token::Kind::piece: {
+      const std::size_t end = std::min(text.find('.', at), text.size());
+      return end > at && bind(token.name, index, at, end);
+    }
+    case Token::Kind::digits: {
+      std::size_t end = at;
+      while (end < text.size() && is_digit(text[end]))
+        ++end;
+      for (; end > at; --end)
+        if (bind(token.name, index, at, end))
+          return true;
+      return false;
+    }
+    }
+    return false;
+  }
+
+  bool bind(std::size_t name, std::size_t index, std::size_t at, std::size_t end) {
+    const std::string_view value = text.substr(at, end - at);
+    if (is_bound[name])
+      return bound[name] == value && from(index + 1, end);
+    is_bound[name] = true;
+    bound[name] = value;
+    if (from(index + 1, end))
+      return true;
+    is_bound[name] = false;
+    return false;
+  }
+};
+
+std::optional<Bindings> Pattern::match(std::string_view name) const {
+  Matcher matcher{*this, name};
+  if (!matcher.from(0, 0))
+    return std::nullopt;
+  Bindings bindings;
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    bindings.names.emplace_back(names_[i], std::string{matcher.bound[i]});
+  bindings.stars.assign(matcher.stars.begin(), matcher.stars.end());
+  return bindings;
+}
+
+std::string Pattern::substitute(const Bindings& bindings) const {
+  std::string result;
+  std::size_t star = 0;
+  for (const Token& token : tokens_) {
+    if (token.kind == Token::Kind::literal)
+      result += token.text;
+    else if (token.kind == Token::Kind::star)
+      result += bindings.stars[star++];
+    else
+      result += *bindings.find(names_[token.name]);
+  }
+  return result;
+}
+
+} // namespace deltawire::layout

@@ -1,0 +1,584 @@
+#include "layout/side.hpp"
+
+#include "layout/compose.hpp"
+#include "layout/kept_elements.hpp"
+#include "layout/map.hpp"
+#include "layout/placement.hpp"
+#include "layout/problems.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <unordered_map>
+
+namespace deltawire::layout {
+namespace {
+
+struct ParameterFact {
+  Pattern name;
+  const ParameterRule* rule = nullptr;
+};
+
+/// A map applied to one parameter, with the number of its slot.
+struct SlotPart {
+  AppliedMap applied;
+  std::uint32_t slot = 0;
+};
+
+/// A worker's parameter: what it is, what this worker holds, and the slots it is made of.
+struct WorkerParameter {
+  ParameterSpec spec;
+  Shard shard;
+  std::vector<SlotPart> parts;
+};
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names)
+    text += (text.empty() ? "'" : ", '") + name + "'";
+  return text.empty() ? "none" : text;
+}
+
+/// Local strides of a tensor, checked: one a dim, positive, no two elements in one place. `where` opens the message.
+Result<std::vector<Index>> local_strides(const LocalTensor& tensor, const Shape& local_shape) {
+  auto count = element_count(local_shape);
+  if (!count)
+    return fail(count.error().code, "tensor '{}': {}", tensor.name, count.error().message);
+  if (tensor.strides.empty())
+    return row_major_strides(local_shape);
+  if (tensor.strides.size() != local_shape.size())
+    return fail(Code::invalid_argument, "tensor '{}': {} strides for a local shape of {} dims {}", tensor.name,
+                tensor.strides.size(), local_shape.size(), to_string(local_shape));
+  std::vector<std::size_t> order(local_shape.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair{tensor.strides[a], local_shape[a]} < std::pair{tensor.strides[b], local_shape[b]};
+  });
+  constexpr Index limit = Index{1} << 62;
+  Index last = 0; // offset of the furthest element over the dims so far
+  for (std::size_t d : order) {
+    if (*count == 0 || local_shape[d] == 1)
+      continue;
+    const Index stride = tensor.strides[d];
+    if (stride <= last)
+      return fail(Code::invalid_argument,
+                  "tensor '{}': strides {} of local shape {} put two elements in one place (or may); pass memory that "
+                  "does not overlap itself",
+                  tensor.name, to_string(tensor.strides), to_string(local_shape));
+    if (local_shape[d] - 1 > (limit - last) / stride)
+      return fail(Code::limit_exceeded, "tensor '{}': strides {} reach past 2^62 elements", tensor.name,
+                  to_string(tensor.strides));
+    last += (local_shape[d] - 1) * stride;
+  }
+  return tensor.strides;
+}
+
+} // namespace
+
+struct Side::Compiled {
+  SideRules rules;
+  Role role = Role::trainer;
+  std::vector<Map> maps;
+  std::vector<Placement> placements;
+  std::vector<ParameterFact> facts;
+  std::vector<Pattern> unused;
+
+  [[nodiscard]] const char* side() const { return role == Role::trainer ? "trainer" : "worker"; }
+  [[nodiscard]] const ParameterRule* fact(const std::string& name) const;
+  [[nodiscard]] Result<std::vector<MapUse>> uses(const std::string& name, const Shape& shape) const;
+  [[nodiscard]] Result<std::vector<Span>> segments(const std::string& name, const Shape& shape, std::size_t dim) const;
+  [[nodiscard]] Result<Shard> shard(const std::string& name, const Shape& shape, Index rank) const;
+  [[nodiscard]] Result<void> check_place(Role wanted, Index rank, const char* call) const;
+  [[nodiscard]] bool check_coverage(const std::string& name, const Shape& shape, std::span<const SlotPart> parts,
+                                    std::span<const SlotSpec> slots, Problems& problems) const;
+  [[nodiscard]] Result<Shape> worker_shape(const std::string& name, std::span<const MapUse> uses,
+                                           std::span<const std::uint32_t> slots,
+                                           std::span<const SlotSpec> catalogue) const;
+  [[nodiscard]] Result<std::vector<WorkerParameter>> worker(std::span<const SlotSpec> catalogue, Index index) const;
+};
+
+const ParameterRule* Side::Compiled::fact(const std::string& name) const {
+  for (const ParameterFact& known : facts)
+    if (known.name.match(name))
+      return known.rule;
+  return nullptr;
+}
+
+/// All uses of all maps that match; the identity where none does.
+Result<std::vector<MapUse>> Side::Compiled::uses(const std::string& name, const Shape& shape) const {
+  std::vector<MapUse> result;
+  for (const Map& map : maps) {
+    auto some = uses_for_parameter(map, name, shape);
+    if (!some)
+      return some;
+    result.insert(result.end(), std::make_move_iterator(some->begin()), std::make_move_iterator(some->end()));
+  }
+  if (result.empty())
+    result.push_back({&Map::identity(), name, {}});
+  return result;
+}
+
+/// What a by-slice cut of `dim` treats on its own: each interval that a map keeps, and each gap between them (padding).
+Result<std::vector<Span>> Side::Compiled::segments(const std::string& name, const Shape& shape, std::size_t dim) const {
+  auto all = uses(name, shape);
+  if (!all)
+    return pass_on(std::move(all));
+  struct Kept {
+    Span span;
+    const MapUse* use;
+  };
+  std::vector<Kept> kept;
+  for (const MapUse& use : *all) {
+    auto applied = apply(use, name, shape);
+    if (!applied)
+      return pass_on(std::move(applied));
+    const auto& spans = applied->kept[dim];
+    if (spans.size() > 1)
+      return fail(Code::invalid_topology, "the map {} to slot '{}' keeps {} intervals of this dim, not one",
+                  use.map->where, use.slot, spans.size());
+    if (!spans.empty())
+      kept.push_back({spans.front(), &use});
+  }
+  std::stable_sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) {
+    return std::pair{a.span.begin, a.span.end} < std::pair{b.span.begin, b.span.end};
+  });
+  std::vector<Span> result;
+  Index at = 0;
+  const MapUse* before = nullptr;
+  for (const Kept& next : kept) {
+    if (!result.empty() && next.span == result.back())
+      continue;
+    if (next.span.begin < at)
+      return fail(Code::invalid_topology,
+                  "the maps to slots '{}' and '{}' keep intervals of this dim that overlap but differ ({}:{} and "
+                  "{}:{})",
+                  before->slot, next.use->slot, result.back().begin, result.back().end, next.span.begin, next.span.end);
+    if (next.span.begin > at)
+      result.push_back({at, next.span.begin});
+    result.push_back(next.span);
+    at = next.span.end;
+    before = next.use;
+  }
+  if (at < shape[dim])
+    result.push_back({at, shape[dim]});
+  return result;
+}
+
+Result<Shard> Side::Compiled::shard(const std::string& name, const Shape& shape, Index rank) const {
+  if (auto count = element_count(shape); !count)
+    return fail(count.error().code, "parameter '{}': {}", name, count.error().message);
+  const auto placement = std::find_if(placements.begin(), placements.end(), [&](const Placement& candidate) {
+    return candidate.parameter.match(name).has_value();
+  });
+  return shard_by(placement == placements.end() ? nullptr : &*placement, rules.mesh, name, shape, rank,
+                  [&](std::size_t dim) { return segments(name, shape, dim); });
+}
+
+Result<void> Side::Compiled::check_place(Role wanted, Index rank, const char* call) const {
+  if (role != wanted)
+    return fail(Code::internal, "{} on the {}'s side of the topology", call, side());
+  if (rank < 0 || rank >= rules.mesh.size())
+    return fail(Code::invalid_argument, "{} {} is not in the {}'s mesh of {}",
+                role == Role::trainer ? "rank" : "worker", rank, side(), rules.mesh.size());
+  return {};
+}
+
+/// Whether every element belongs to one slot, or to none where the parameter may have padding.
+bool Side::Compiled::check_coverage(const std::string& name, const Shape& shape, std::span<const SlotPart> parts,
+                                    std::span<const SlotSpec> slots, Problems& problems) const {
+  std::vector<KeptElements> kept;
+  for (const SlotPart& part : parts)
+    kept.push_back({&slots[part.slot].name, &part.applied.kept});
+  if (const auto overlap = find_overlap(kept)) {
+    problems.add(Code::invalid_topology, "{} parameter '{}' {}: {}", side(), name, to_string(shape), *overlap);
+    return false;
+  }
+  const ParameterRule* rule = fact(name);
+  if (rule != nullptr && rule->padding)
+    return true;
+  if (const auto uncovered = find_uncovered(kept, shape)) {
+    problems.add(Code::invalid_topology,
+                 "{} parameter '{}' {}: {}; add a map, or a [[{}.parameter]] with padding = true", side(), name,
+                 to_string(shape), *uncovered, side());
+    return false;
+  }
+  return true;
+}
+
+Result<Side> Side::compile(SideRules rules, Role role) {
+  auto compiled = std::make_shared<Compiled>();
+  compiled->rules = std::move(rules);
+  compiled->role = role;
+  Problems problems;
+  const auto direction = role == Role::trainer ? Map::Direction::from_parameter : Map::Direction::from_slot;
+  for (const MapRule& rule : compiled->rules.maps) {
+    if (auto map = Map::compile(rule, direction))
+      compiled->maps.push_back(std::move(*map));
+    else
+      problems.add(std::move(map).error());
+  }
+  for (const PlacementRule& rule : compiled->rules.placements) {
+    if (auto placement = Placement::compile(rule, compiled->rules.mesh))
+      compiled->placements.push_back(std::move(*placement));
+    else
+      problems.add(std::move(placement).error());
+  }
+  for (const ParameterRule& rule : compiled->rules.parameters) {
+    auto pattern = Pattern::parse(rule.name);
+    if (!pattern) {
+      problems.add(pattern.error().code, "{}: {}", rule.where, pattern.error().message);
+      continue;
+    }
+    if (rule.shape)
+      if (auto count = element_count(*rule.shape); !count)
+        problems.add(count.error().code, "{}: {}", rule.where, count.error().message);
+    compiled->facts.push_back({std::move(*pattern), &rule});
+  }
+  for (const std::string& text : compiled->rules.unused) {
+    if (auto pattern = Pattern::parse(text))
+      compiled->unused.push_back(std::move(*pattern));
+    else
+      problems.add(pattern.error().code, "{} unused: {}", compiled->side(), pattern.error().message);
+  }
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  Side side;
+  side.compiled_ = std::move(compiled);
+  return side;
+}
+
+const Mesh& Side::mesh() const noexcept {
+  return compiled_->rules.mesh;
+}
+
+const SideRules& Side::rules() const noexcept {
+  return compiled_->rules;
+}
+
+Result<Shard> Side::shard(const std::string& name, const Shape& full_shape, Index rank) const {
+  if (auto place = compiled_->check_place(compiled_->role, rank, "shard"); !place)
+    return pass_on(std::move(place));
+  return compiled_->shard(name, full_shape, rank);
+}
+
+Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, Index rank) const {
+  const Compiled& side = *compiled_;
+  if (auto place = side.check_place(Role::trainer, rank, "declare_trainer"); !place)
+    return pass_on(std::move(place));
+  Declaration result;
+  Problems problems;
+  std::unordered_map<std::string, std::uint32_t> parameters;
+  struct Source {
+    std::uint32_t slot;
+    std::string parameter;
+    std::string where;
+  };
+  std::unordered_map<std::string, Source> sources;
+  for (const LocalTensor& tensor : tensors) {
+    const auto number = static_cast<std::uint32_t>(result.parameters.size());
+    if (!parameters.emplace(tensor.name, number).second) {
+      problems.add(Code::invalid_argument, "tensor '{}' is added twice", tensor.name);
+      continue;
+    }
+    if (const ParameterRule* rule = side.fact(tensor.name); rule && rule->shape && *rule->shape != tensor.shape)
+      problems.add(Code::invalid_topology, "{}: parameter '{}' is declared as {}, but was added as {}", rule->where,
+                   tensor.name, to_string(*rule->shape), to_string(tensor.shape));
+    auto shard = side.shard(tensor.name, tensor.shape, rank);
+    if (!shard) {
+      problems.add(std::move(shard).error());
+      continue;
+    }
+    auto strides = local_strides(tensor, shard->local_shape);
+    if (!strides) {
+      problems.add(std::move(strides).error());
+      continue;
+    }
+    auto uses = side.uses(tensor.name, tensor.shape);
+    if (!uses) {
+      problems.add(std::move(uses).error());
+      continue;
+    }
+    result.parameters.push_back({tensor.name, tensor.dtype, tensor.shape, shard->local_shape, *strides});
+    std::vector<SlotPart> parts;
+    bool fits = true;
+    for (const MapUse& use : *uses) {
+      auto applied = apply(use, tensor.name, tensor.shape);
+      if (!applied) {
+        problems.add(std::move(applied).error());
+        fits = false;
+        continue;
+      }
+      const auto [known, added] = sources.try_emplace(
+        use.slot, Source{static_cast<std::uint32_t>(result.slots.size()), tensor.name, use.map->where});
+      if (added) {
+        result.slots.push_back({use.slot, tensor.dtype, applied->slot_shape});
+      } else {
+        // No map fills a part of a slot yet, so a second source is never right.
+        const SlotSpec& slot = result.slots[known->second.slot];
+        const bool agree = slot.shape == applied->slot_shape && slot.dtype == tensor.dtype;
+        problems.add(Code::invalid_topology,
+                     "slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}", use.slot,
+                     known->second.parameter, to_string(slot.dtype), to_string(slot.shape), tensor.name,
+                     to_string(tensor.dtype), to_string(applied->slot_shape), agree ? "" : " (and they differ)");
+        fits = false;
+      }
+      parts.push_back({std::move(*applied), known->second.slot});
+    }
+    if (!fits || !side.check_coverage(tensor.name, tensor.shape, parts, result.slots, problems) || !shard->owner)
+      continue;
+    for (const SlotPart& part : parts)
+      for (Region& region : compose(part.applied, *shard, *strides)) {
+        region.parameter = number;
+        region.slot = part.slot;
+        result.regions.push_back(std::move(region));
+      }
+  }
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  return result;
+}
+
+/// The full shape of a worker's parameter: declared, or what all its uses agree on.
+Result<Shape> Side::Compiled::worker_shape(const std::string& name, std::span<const MapUse> uses,
+                                           std::span<const std::uint32_t> slots,
+                                           std::span<const SlotSpec> catalogue) const {
+  if (const ParameterRule* rule = fact(name); rule && rule->shape)
+    return *rule->shape;
+  std::optional<std::vector<Shape>> exact; // what every viewed use allows
+  std::optional<Shape> least;              // what the others need at least
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    auto hints = parameter_shapes(uses[i], name, catalogue[slots[i]].shape);
+    if (!hints)
+      return pass_on(std::move(hints));
+    if (hints->exact) {
+      if (!exact)
+        exact = hints->shapes;
+      std::erase_if(*exact, [&](const Shape& shape) {
+        return std::find(hints->shapes.begin(), hints->shapes.end(), shape) == hints->shapes.end();
+      });
+      continue;
+    }
+    const Shape& shape = hints->shapes.front();
+    if (!least)
+      least = shape;
+    if (least->size() != shape.size())
+      return fail(Code::invalid_topology,
+                  "worker parameter '{}': its maps disagree on the number of dims ({} at slot '{}', {} at slot '{}')",
+                  name, least->size(), uses.front().slot, shape.size(), uses[i].slot);
+    for (std::size_t d = 0; d < shape.size(); ++d)
+      (*least)[d] = std::max((*least)[d], shape[d]);
+  }
+  if (!exact)
+    return *least;
+  if (least)
+    std::erase_if(*exact, [&](const Shape& shape) {
+      if (shape.size() != least->size())
+        return true;
+      for (std::size_t d = 0; d < shape.size(); ++d)
+        if (shape[d] < (*least)[d])
+          return true;
+      return false;
+    });
+  if (exact->empty())
+    return fail(Code::invalid_topology, "worker parameter '{}': its maps agree on no shape", name);
+  if (exact->size() > 1) {
+    std::string candidates;
+    for (const Shape& shape : *exact)
+      candidates += (candidates.empty() ? "" : " or ") + to_string(shape);
+    return fail(Code::invalid_topology,
+                "worker parameter '{}': its views leave open which dims are one ({}); add a [[worker.parameter]] with "
+                "its shape",
+                name, candidates);
+  }
+  return exact->front();
+}
+
+/// All parameters that a worker holds, in order of their first slot.
+Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const SlotSpec> catalogue, Index index) const {
+  struct Group {
+    std::string name;
+    std::vector<MapUse> uses;
+    std::vector<std::uint32_t> slots;
+  };
+  std::vector<Group> groups;
+  std::unordered_map<std::string, std::size_t> known;
+  std::unordered_map<std::string, std::uint32_t> slot_names;
+  Problems problems;
+  auto add = [&](const std::string& parameter, MapUse use, std::uint32_t slot) {
+    const auto [place, added] = known.emplace(parameter, groups.size());
+    if (added)
+      groups.push_back({parameter, {}, {}});
+    groups[place->second].uses.push_back(std::move(use));
+    groups[place->second].slots.push_back(slot);
+  };
+  for (std::size_t s = 0; s < catalogue.size(); ++s) {
+    const auto slot = static_cast<std::uint32_t>(s);
+    const std::string& name = catalogue[s].name;
+    if (!slot_names.emplace(name, slot).second) {
+      problems.add(Code::invalid_argument, "slot '{}' is in the catalogue twice", name);
+      continue;
+    }
+    if (auto count = element_count(catalogue[s].shape); !count) {
+      problems.add(count.error().code, "slot '{}': {}", name, count.error().message);
+      continue;
+    }
+    bool mapped = false;
+    for (const Map& map : maps)
+      if (auto use = use_for_slot(map, name)) {
+        add(use->parameter, std::move(use->use), slot);
+        mapped = true;
+      }
+    const bool listed = std::any_of(unused.begin(), unused.end(),
+                                    [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
+    if (!mapped && !listed)
+      add(name, {&Map::identity(), name, {}}, slot);
+  }
+
+  std::vector<WorkerParameter> result;
+  for (const Group& group : groups) {
+    auto shape = worker_shape(group.name, group.uses, group.slots, catalogue);
+    if (!shape) {
+      problems.add(std::move(shape).error());
+      continue;
+    }
+    const SlotSpec& first = catalogue[group.slots.front()];
+    WorkerParameter parameter;
+    parameter.spec.name = group.name;
+    parameter.spec.dtype = first.dtype;
+    parameter.spec.full_shape = *shape;
+    bool fits = true;
+    for (std::size_t i = 0; i < group.uses.size(); ++i) {
+      const SlotSpec& slot = catalogue[group.slots[i]];
+      if (slot.dtype != first.dtype) {
+        problems.add(Code::disagreement, "worker parameter '{}': slot '{}' is {}, but slot '{}' is {}", group.name,
+                     first.name, to_string(first.dtype), slot.name, to_string(slot.dtype));
+        fits = false;
+      }
+      auto applied = apply(group.uses[i], group.name, *shape);
+      if (!applied) {
+        problems.add(std::move(applied).error());
+        fits = false;
+        continue;
+      }
+      if (applied->slot_shape != slot.shape) {
+        const std::string& where = group.uses[i].map->where;
+        problems.add(Code::disagreement,
+                     "{}{}worker parameter '{}' {} has {} for slot '{}', but the trainer's slot is {}", where,
+                     where.empty() ? "" : ": ", group.name, to_string(*shape), to_string(applied->slot_shape),
+                     slot.name, to_string(slot.shape));
+        fits = false;
+        continue;
+      }
+      parameter.parts.push_back({std::move(*applied), group.slots[i]});
+    }
+    if (!fits || !check_coverage(group.name, *shape, parameter.parts, catalogue, problems))
+      continue;
+    auto shard_here = shard(group.name, *shape, index);
+    if (!shard_here) {
+      problems.add(std::move(shard_here).error());
+      continue;
+    }
+    parameter.shard = std::move(*shard_here);
+    parameter.spec.local_shape = parameter.shard.local_shape;
+    parameter.spec.strides = row_major_strides(parameter.spec.local_shape);
+    result.push_back(std::move(parameter));
+  }
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  return result;
+}
+
+Result<std::vector<ParameterSpec>> Side::worker_parameters(std::span<const SlotSpec> catalogue, Index index) const {
+  if (auto place = compiled_->check_place(Role::worker, index, "worker_parameters"); !place)
+    return pass_on(std::move(place));
+  auto parameters = compiled_->worker(catalogue, index);
+  if (!parameters)
+    return pass_on(std::move(parameters));
+  std::vector<ParameterSpec> specs;
+  for (WorkerParameter& parameter : *parameters)
+    specs.push_back(std::move(parameter.spec));
+  return specs;
+}
+
+Result<Declaration> Side::declare_worker(std::span<const SlotSpec> catalogue, std::span<const LocalTensor> tensors,
+                                         Index index) const {
+  if (auto place = compiled_->check_place(Role::worker, index, "declare_worker"); !place)
+    return pass_on(std::move(place));
+  auto parameters = compiled_->worker(catalogue, index);
+  if (!parameters)
+    return pass_on(std::move(parameters));
+  std::unordered_map<std::string, const WorkerParameter*> known;
+  for (const WorkerParameter& parameter : *parameters)
+    known.emplace(parameter.spec.name, &parameter);
+
+  Problems problems;
+  Declaration result;
+  std::unordered_map<std::string, std::uint32_t> bound;
+  std::map<std::uint32_t, std::uint32_t> slots; // of the catalogue -> of the declaration, ascending
+  std::vector<std::string> unknown;
+  std::vector<const WorkerParameter*> order;
+  for (const LocalTensor& tensor : tensors) {
+    const auto number = static_cast<std::uint32_t>(result.parameters.size());
+    if (!bound.emplace(tensor.name, number).second) {
+      problems.add(Code::invalid_argument, "worker {}: tensor '{}' is bound twice", index, tensor.name);
+      continue;
+    }
+    const auto found = known.find(tensor.name);
+    if (found == known.end()) {
+      unknown.push_back(tensor.name);
+      continue;
+    }
+    const WorkerParameter& parameter = *found->second;
+    ParameterSpec spec = parameter.spec;
+    if (tensor.dtype != spec.dtype)
+      problems.add(Code::disagreement, "worker {}: tensor '{}' is bound as {}, the trainer sends {}", index,
+                   tensor.name, to_string(tensor.dtype), to_string(spec.dtype));
+    if (tensor.shape != spec.local_shape) {
+      problems.add(Code::disagreement,
+                   "worker {}: tensor '{}' is bound with local shape {}, the topology gives this worker {} of {}",
+                   index, tensor.name, to_string(tensor.shape), to_string(spec.local_shape),
+                   to_string(spec.full_shape));
+      continue;
+    }
+    auto strides = local_strides(tensor, spec.local_shape);
+    if (!strides) {
+      problems.add(std::move(strides).error());
+      continue;
+    }
+    spec.strides = std::move(*strides);
+    result.parameters.push_back(std::move(spec));
+    order.push_back(&parameter);
+    for (const SlotPart& part : parameter.parts)
+      slots.emplace(part.slot, 0);
+  }
+  if (!unknown.empty())
+    problems.add(Code::disagreement, "worker {}: no slot or map leads to the bound tensors {}", index,
+                 list_of(unknown));
+  std::vector<std::string> missing;
+  for (const WorkerParameter& parameter : *parameters)
+    if (!bound.contains(parameter.spec.name))
+      missing.push_back(parameter.spec.name);
+  if (!missing.empty())
+    problems.add(
+      Code::disagreement,
+      "worker {}: these parameters are not bound: {} (bind them, map their slots elsewhere, or list the slots "
+      "in worker.unused)",
+      index, list_of(missing));
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+
+  for (auto& [catalogued, declared] : slots) {
+    declared = static_cast<std::uint32_t>(result.slots.size());
+    result.slots.push_back(catalogue[catalogued]);
+  }
+  for (std::size_t p = 0; p < order.size(); ++p)
+    for (const SlotPart& part : order[p]->parts)
+      for (Region& region : compose(part.applied, order[p]->shard, result.parameters[p].strides)) {
+        region.parameter = static_cast<std::uint32_t>(p);
+        region.slot = slots.at(part.slot);
+        result.regions.push_back(std::move(region));
+      }
+  return result;
+}
+
+} // namespace deltawire::layout

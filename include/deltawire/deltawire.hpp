@@ -1,0 +1,230 @@
+// deltawire: keeps rollout workers bit-identical to a sharded trainer, moving only the weights that changed.
+//
+// This is all an embedding program sees: Publisher in each trainer rank, Subscriber in each rollout worker.
+// Every function throws deltawire::Error and nothing else. Objects are movable, not copyable; functions of one object
+// are called by one thread at a time unless said otherwise; different objects are independent. Tensor memory stays
+// yours and must stay valid until close(). Nothing waits for longer than the topology's `update` deadlines.
+#pragma once
+
+#include "deltawire/dtype.hpp"
+#include "deltawire/error.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deltawire {
+
+/// Counted by deltawire from 1 within a session; 0 = none.
+using Version = std::uint64_t;
+
+/// deltawire's own version, e.g. "0.1.0".
+[[nodiscard]] std::string_view library_version() noexcept;
+
+// What an update came to
+// -----------------------------------------------------------------------------------------------
+
+/// How a worker fared. `state` is one of the design's states ("serving", "dirty", ...).
+struct WorkerOutcome {
+  std::uint32_t index = 0; ///< global worker index
+  Version version = 0;     ///< what it holds now
+  std::string state;
+  std::uint64_t bytes = 0; ///< sent to it for this update, framing included
+  bool digest_ok = false;  ///< digests read back from its memory are the trainer's
+  double pause_s = 0;      ///< from on_pause to serving again
+  std::string error;       ///< empty: none
+};
+
+/// Seconds from first start to last end of a phase, over all processes.
+struct PhaseSeconds {
+  double diff = 0, gather = 0, assemble = 0, send = 0, stage = 0, commit = 0;
+};
+
+/// Largest number of payload bytes that a stage of any one process held so far.
+struct HighWaterBytes {
+  std::uint64_t differ = 0, gather_queue = 0, flush_bucket = 0, applier = 0;
+};
+
+/// The end of one update, the same on every rank.
+struct Outcome {
+  Version version = 0;
+  Version base = 0;
+  std::uint64_t step = 0;      ///< the caller's label
+  bool seed = false;           ///< all values, or only the changes
+  bool committed = false;      ///< every worker serves `version`
+  Code error = Code::internal; ///< meaningful when error_message is not empty
+  std::string error_message;
+  std::uint64_t slots = 0;        ///< tensors of the checkpoint
+  std::uint64_t elements = 0;     ///< in all slots
+  std::uint64_t changed = 0;      ///< elements whose bits changed (all for a seed)
+  std::uint64_t wire_bytes = 0;   ///< left the root for all workers, framing included
+  std::uint64_t gather_bytes = 0; ///< reached the root from other ranks, framing included
+  std::uint64_t flushes = 0;
+  std::uint64_t rounds = 0;
+  double captured_s = 0;  ///< from publish() to the last rank's capture
+  double committed_s = 0; ///< from publish() to the last worker's release
+  double pause_s = 0;     ///< the longest of any worker
+  PhaseSeconds phase_s;
+  HighWaterBytes high_water;
+  std::vector<WorkerOutcome> workers;
+};
+
+/// One update under way. Copies share it. Thread-safe.
+class Ticket {
+public:
+  [[nodiscard]] Version version() const noexcept;
+
+  /// Returns when this rank's weights may change again: captured locally, whatever workers and network do.
+  void captured();
+
+  /// Returns when the delivery has ended, well or not: look at Outcome::committed.
+  Outcome wait();
+
+private:
+  friend class Publisher;
+  struct State;
+  explicit Ticket(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+// The trainer
+// ----------------------------------------------------------------------------------------------------------
+
+struct TrainerOptions {
+  std::optional<std::uint32_t> rank;  ///< else from RANK (torchrun), OMPI_COMM_WORLD_RANK or SLURM_PROCID
+  std::optional<std::uint32_t> world; ///< else from WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS
+  std::vector<std::string> overrides; ///< "key.path=value" over the file
+  int listening_socket = -1;          ///< root: adopt this listening socket instead of opening transport.master
+};
+
+/// A parameter as this rank holds it.
+struct Tensor {
+  std::string name;
+  DType dtype = DType::bf16;
+  std::vector<std::int64_t> full_shape;
+  const void* data = nullptr;        ///< this rank's shard; may be null when the shard is empty
+  std::vector<std::int64_t> strides; ///< of the shard, in elements; empty: row-major
+};
+
+/// One trainer rank. Rank 0 is the root.
+class Publisher {
+public:
+  /// Reads the topology. Opens no connection yet.
+  [[nodiscard]] static Publisher open(const std::string& topology, TrainerOptions options = {});
+
+  Publisher(Publisher&&) noexcept;
+  Publisher& operator=(Publisher&&) noexcept;
+  ~Publisher(); ///< as close()
+
+  [[nodiscard]] std::uint32_t rank() const noexcept;
+  [[nodiscard]] std::uint32_t world() const noexcept;
+
+  /// Shape of this rank's shard of a parameter, by the topology.
+  [[nodiscard]] std::vector<std::int64_t> local_shape(const std::string& name,
+                                                      const std::vector<std::int64_t>& full_shape) const;
+
+  /// Before connect() only; a name twice is refused.
+  void add(Tensor tensor);
+
+  /// Meets all ranks and workers and agrees on the layout: at most `update.connect`. A refusal lists every
+  /// disagreement.
+  void connect();
+
+  /// Begins an update: a seed the first time, the changes since the last publish afterwards. A collective: every rank
+  /// calls it equally often with the same step. Returns at once; the weights must not change until Ticket::captured().
+  [[nodiscard]] Ticket publish(std::uint64_t step);
+
+  /// A parameter's storage moved; same layout. Not between publish() and captured().
+  void rebind(const std::string& name, const void* data);
+
+  /// Waits for the updates under way, tells the workers that no more will come, releases everything. Idempotent.
+  void close();
+
+private:
+  struct Implementation;
+  explicit Publisher(std::unique_ptr<Implementation> implementation);
+  std::unique_ptr<Implementation> implementation_;
+};
+
+// The rollout worker
+// ---------------------------------------------------------------------------------------------------
+
+struct WorkerOptions {
+  std::uint32_t worker = 0; ///< global index = dp_index * workers_per_replica + local rank
+  std::vector<std::string> overrides;
+};
+
+/// A parameter as the topology implies it for this worker.
+struct ParameterInfo {
+  std::string name;
+  DType dtype = DType::bf16;
+  std::vector<std::int64_t> full_shape;
+  std::vector<std::int64_t> shape; ///< this worker's shard
+};
+
+/// A parameter as this worker holds it.
+struct BoundTensor {
+  std::string name;
+  DType dtype = DType::bf16;
+  std::vector<std::int64_t> shape; ///< this worker's shard
+  void* data = nullptr;
+  std::vector<std::int64_t> strides; ///< in elements; empty: row-major
+};
+
+/// What a commit changed.
+struct Change {
+  std::string name;
+  std::uint64_t elements = 0; ///< written in this worker's shard
+};
+
+/// One rollout worker.
+class Subscriber {
+public:
+  /// Reads the topology. Opens no connection yet.
+  [[nodiscard]] static Subscriber open(const std::string& topology, WorkerOptions options);
+
+  Subscriber(Subscriber&&) noexcept;
+  Subscriber& operator=(Subscriber&&) noexcept;
+  ~Subscriber(); ///< as close()
+
+  /// What this worker has to bind, from the topology and the trainer's parameters: connects, and waits for every rank
+  /// to have connected, at most `update.connect`. Optional: an engine that knows its parameters binds them and calls
+  /// start().
+  [[nodiscard]] std::vector<ParameterInfo> parameters();
+
+  /// Before start() only; a name twice is refused.
+  void bind(BoundTensor tensor);
+
+  /// Called before memory changes; returns when nothing reads the weights. On a thread of deltawire. Before start()
+  /// only.
+  void on_pause(std::function<void()> hook);
+
+  /// Called when memory holds the new version of the whole replica and before the next update may write; the worker
+  /// serves again when it returns. On a thread of deltawire. Before start() only.
+  void on_commit(std::function<void(Version, std::span<const Change>)> hook);
+
+  /// Agrees on the layout; updates arrive from now on. At most `update.connect`.
+  void start();
+
+  /// What this worker serves; 0 before the first seed. Thread-safe.
+  [[nodiscard]] Version version() const noexcept;
+
+  /// Waits until the trainer closes the session; throws when the session failed. Thread-safe.
+  void wait();
+
+  void close();
+
+private:
+  struct Implementation;
+  explicit Subscriber(std::unique_ptr<Implementation> implementation);
+  std::unique_ptr<Implementation> implementation_;
+};
+
+} // namespace deltawire

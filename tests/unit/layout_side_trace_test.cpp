@@ -3,6 +3,7 @@
 // addresses by plain arithmetic on rows.
 
 #include "catch.hpp"
+#include "layout/plan.hpp"
 #include "layout/side.hpp"
 
 #include <algorithm>
@@ -306,4 +307,34 @@ TEST_CASE("the dp axis of a worker's mesh replicates") {
   REQUIRE((one && three));
   for (Index index = 0; index < 6; ++index)
     CHECK(read_by(*three, slots, index) == read_by(*one, slots, index % 2));
+}
+
+TEST_CASE("what four ranks provide and two workers read compiles to a plan") {
+  const auto trainer = Side::compile(trainer_rules(), Side::Role::trainer);
+  REQUIRE(trainer);
+  std::vector<Declaration> ranks;
+  for (Index rank = 0; rank < 4; ++rank)
+    ranks.push_back(*trainer->declare_trainer(trainer_tensors(), rank));
+  const auto slots = catalogue(ranks);
+  REQUIRE(slots);
+  const auto expected = checkpoint();
+  REQUIRE(slots->size() == expected.size());
+  for (const SlotSpec& slot : expected)
+    CHECK(std::count(slots->begin(), slots->end(), slot) == 1);
+  for (bool transpose_w2 : {false, true}) {
+    const auto worker = Side::compile(worker_rules(transpose_w2), Side::Role::worker);
+    REQUIRE(worker);
+    const std::vector<Declaration> workers{read_by(*worker, *slots, 0), read_by(*worker, *slots, 1)};
+    const auto plan = compile_plan(ranks, workers, worker->rules().unused, 1 << 20);
+    INFO((plan ? "" : plan.error().message));
+    REQUIRE(plan);
+    Index provided = 0;
+    for (const auto& blocks : plan->ranks)
+      for (const Block& block : blocks)
+        provided += element_count(block);
+    Index all = 0;
+    for (const SlotSpec& slot : *slots)
+      all += *element_count(slot.shape);
+    CHECK(provided == all);
+  }
 }

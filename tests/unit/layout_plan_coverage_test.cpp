@@ -131,6 +131,14 @@ TEST_CASE("a hole between differently cut neighbours is one box", "[layout][cove
   CHECK(faults[0].elements == 8);
 }
 
+TEST_CASE("a segment that goes on in the next one does not divide a hole", "[layout][coverage]") {
+  Region region = box_region({{0, 2}, {0, 3}});
+  region.dims[0].push_back({2, 2, 7, 1});
+  const std::vector<Fault> faults = faults_of({4, 6}, {region}, Cover::exactly_once);
+  REQUIRE(faults.size() == 1);
+  CHECK(to_string(faults[0].first) == "[0:4, 3:6]");
+}
+
 TEST_CASE("an overlap is one box with its regions", "[layout][coverage]") {
   const std::vector<Region> regions = {box_region({{0, 4}, {0, 4}}), box_region({{0, 4}, {4, 8}}),
                                        box_region({{1, 3}, {2, 4}})};

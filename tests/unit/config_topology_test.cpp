@@ -369,6 +369,13 @@ TEST_CASE("a file that is no TOML is refused at its line") {
   CHECK_THAT(errors_of("a = \"\xff\"\n"), starts_with("t.toml:1: not valid TOML: "));
 }
 
+TEST_CASE("a table header without a key is refused, although toml++ 3.3.0 assumes that there is one") {
+  for (const char* header : {"[=]", "[[=]]", "[.a]", "[#]", "[ \n]", "[]", "[\xc3\xa9]", "[a.=]"}) {
+    CAPTURE(header);
+    CHECK_THAT(errors_of(header), starts_with("t.toml:1: not valid TOML: "));
+  }
+}
+
 TEST_CASE("a file that cannot be read is named") {
   TopologyFiles files;
   CHECK(files.errors("missing.toml") == "missing.toml: cannot be read: No such file or directory");

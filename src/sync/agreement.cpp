@@ -1,0 +1,115 @@
+#include "sync/agreement.hpp"
+
+#include <algorithm>
+
+namespace deltawire::sync {
+
+std::string peer_name(wire::Role role, std::uint32_t index) {
+  return fmt::format("{} {}", role == wire::Role::rank ? "rank" : "worker", index);
+}
+
+AgreementRoot::AgreementRoot(std::uint32_t ranks, std::uint32_t workers, std::vector<std::string> unused,
+                             std::uint64_t window_bytes, std::uint64_t fingerprint)
+  : ranks_(ranks), workers_(workers), unused_(std::move(unused)), window_bytes_(window_bytes),
+    fingerprint_(fingerprint) {
+  // The root is here by definition: it needs no connection to itself.
+  ranks_[0].control = ranks_[0].data = true;
+}
+
+AgreementRoot::Peer* AgreementRoot::find(wire::Role role, std::uint32_t index) noexcept {
+  std::vector<Peer>& peers = role == wire::Role::rank ? ranks_ : workers_;
+  return index < peers.size() ? &peers[index] : nullptr;
+}
+
+Result<void> AgreementRoot::hello(const wire::Hello& hello) {
+  const std::string name = peer_name(hello.role, hello.index);
+  const std::size_t count = hello.role == wire::Role::rank ? ranks_.size() : workers_.size();
+  Peer* peer = find(hello.role, hello.index);
+  if (peer == nullptr || hello.count != count)
+    return fail(Code::disagreement, "{} of {}: the root's topology has {} {}s", name, hello.count, count,
+                hello.role == wire::Role::rank ? "rank" : "worker");
+  if (hello.fingerprint != fingerprint_)
+    return fail(Code::disagreement,
+                "{} has other settings than the root: give every process the same topology file and "
+                "overrides",
+                name);
+  bool& channel = hello.channel == wire::Channel::control ? peer->control : peer->data;
+  if (channel || (peer->incarnation != 0 && peer->incarnation != hello.incarnation))
+    return fail(Code::disagreement, "{} is connected already: two processes have the same index", name);
+  channel = true;
+  peer->incarnation = hello.incarnation;
+  return {};
+}
+
+Result<void> AgreementRoot::declare(wire::Role role, std::uint32_t index, layout::Declaration declaration) {
+  Peer* peer = find(role, index);
+  if (peer == nullptr || peer->declared)
+    return fail(Code::call_order, "{} declares its parameters twice", peer_name(role, index));
+  peer->declared = true;
+  peer->declaration = std::move(declaration);
+  return {};
+}
+
+std::optional<Result<std::vector<layout::SlotSpec>>> AgreementRoot::catalogue() {
+  if (catalogue_made_ || !std::all_of(ranks_.begin(), ranks_.end(), [](const Peer& peer) { return peer.declared; }))
+    return std::nullopt;
+  catalogue_made_ = true;
+  std::vector<layout::Declaration> declarations;
+  for (const Peer& peer : ranks_)
+    declarations.push_back(*peer.declaration);
+  return layout::catalogue(declarations);
+}
+
+std::vector<layout::Declaration> AgreementRoot::take(std::vector<Peer>& peers) {
+  std::vector<layout::Declaration> declarations;
+  declarations.reserve(peers.size());
+  for (Peer& peer : peers) {
+    declarations.push_back(std::move(*peer.declaration));
+    peer.declaration.reset();
+  }
+  return declarations;
+}
+
+std::optional<Result<layout::Plan>> AgreementRoot::plan() {
+  const auto declared = [](const Peer& peer) { return peer.declared; };
+  if (planned_ || !std::all_of(ranks_.begin(), ranks_.end(), declared) ||
+      !std::all_of(workers_.begin(), workers_.end(), declared))
+    return std::nullopt;
+  planned_ = true;
+  const std::vector<layout::Declaration> ranks = take(ranks_);
+  const std::vector<layout::Declaration> workers = take(workers_);
+  return layout::compile_plan(ranks, workers, unused_, window_bytes_);
+}
+
+Result<void> AgreementRoot::agreed(wire::Role role, std::uint32_t index) {
+  Peer* peer = find(role, index);
+  if (!planned_ || peer == nullptr || peer->agreed)
+    return fail(Code::call_order, "{} agrees out of order", peer_name(role, index));
+  peer->agreed = true;
+  return {};
+}
+
+bool AgreementRoot::all_agreed() const noexcept {
+  const auto agreed = [](const Peer& peer) { return peer.agreed; };
+  return std::all_of(ranks_.begin(), ranks_.end(), agreed) && std::all_of(workers_.begin(), workers_.end(), agreed);
+}
+
+std::string AgreementRoot::missing() const {
+  std::string text;
+  const auto list = [&](const std::vector<Peer>& peers, wire::Role role) {
+    for (std::uint32_t i = 0; i < peers.size(); ++i) {
+      const Peer& peer = peers[i];
+      const char* why = !peer.control || !peer.data ? "not connected"
+                        : !peer.declared            ? "has not declared its parameters"
+                        : !peer.agreed              ? "has not agreed"
+                                                    : nullptr;
+      if (why != nullptr)
+        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", peer_name(role, i), why);
+    }
+  };
+  list(ranks_, wire::Role::rank);
+  list(workers_, wire::Role::worker);
+  return text;
+}
+
+} // namespace deltawire::sync

@@ -1,0 +1,63 @@
+// The start-up agreement on the root, as a pure machine: who is there, what each declares, what is compiled, who has
+// agreed.
+#pragma once
+
+#include "layout/plan.hpp"
+#include "result.hpp"
+#include "wire/messages.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace deltawire::sync {
+
+/// "rank 3" or "worker 1": how messages name a peer.
+[[nodiscard]] std::string peer_name(wire::Role role, std::uint32_t index);
+
+class AgreementRoot {
+public:
+  AgreementRoot(std::uint32_t ranks, std::uint32_t workers, std::vector<std::string> unused, std::uint64_t window_bytes,
+                std::uint64_t fingerprint);
+
+  /// A peer introduces a connection. Fails when it does not belong here: wrong index or counts, other settings, there
+  /// already.
+  [[nodiscard]] Result<void> hello(const wire::Hello& hello);
+
+  [[nodiscard]] Result<void> declare(wire::Role role, std::uint32_t index, layout::Declaration declaration);
+
+  /// The catalogue, once every rank has declared.
+  [[nodiscard]] std::optional<Result<std::vector<layout::SlotSpec>>> catalogue();
+
+  /// The plan, once everyone has declared. Fails with all disagreements.
+  [[nodiscard]] std::optional<Result<layout::Plan>> plan();
+
+  [[nodiscard]] Result<void> agreed(wire::Role role, std::uint32_t index);
+  [[nodiscard]] bool all_agreed() const noexcept;
+
+  /// "rank 2 (not connected), worker 0 (has not declared its parameters)": for the message when the deadline passes.
+  [[nodiscard]] std::string missing() const;
+
+private:
+  struct Peer {
+    bool control = false;
+    bool data = false;
+    std::uint64_t incarnation = 0;
+    std::optional<layout::Declaration> declaration;
+    bool declared = false;
+    bool agreed = false;
+  };
+  [[nodiscard]] Peer* find(wire::Role role, std::uint32_t index) noexcept;
+  [[nodiscard]] static std::vector<layout::Declaration> take(std::vector<Peer>& peers);
+
+  std::vector<Peer> ranks_;
+  std::vector<Peer> workers_;
+  std::vector<std::string> unused_;
+  std::uint64_t window_bytes_;
+  std::uint64_t fingerprint_;
+  bool catalogue_made_ = false;
+  bool planned_ = false;
+};
+
+} // namespace deltawire::sync

@@ -1,0 +1,54 @@
+#include "sync/capture_walk.hpp"
+
+#include <utility>
+
+namespace deltawire::sync {
+
+CaptureWalk::CaptureWalk(std::vector<std::uint64_t> worst, std::uint64_t inflight, std::uint32_t at_once)
+  : worst_(std::move(worst)), credit_(inflight), at_once_(at_once), cursor_(worst_.size()), captured_(worst_.size()),
+    changed_(worst_.size()) {}
+
+void CaptureWalk::start(bool seed) {
+  cursor_ = 0;
+  captured_ = 0;
+  log_only_ = seed;
+}
+
+std::optional<CaptureWalk::HandOut> CaptureWalk::next() {
+  if (out_ >= at_once_)
+    return std::nullopt;
+  if (cursor_ < worst_.size()) {
+    const auto chunk = static_cast<std::uint32_t>(cursor_++);
+    ++out_;
+    log_only_ = log_only_ || !credit_.reserve(worst_[chunk]);
+    return HandOut{chunk, log_only_ ? Work::capture : Work::capture_and_encode};
+  }
+  if (!captured() || deferred_.empty())
+    return std::nullopt;
+  const std::uint32_t chunk = deferred_.front();
+  const bool skip = changed_[chunk] == 0;
+  if (!skip && !credit_.reserve(worst_[chunk]))
+    return std::nullopt;
+  deferred_.pop_front();
+  ++out_;
+  return HandOut{chunk, skip ? Work::skip : Work::encode};
+}
+
+void CaptureWalk::done(const HandOut& hand_out, std::uint64_t changed, std::uint64_t encoded) {
+  --out_;
+  if (hand_out.work == Work::capture_and_encode || hand_out.work == Work::capture) {
+    ++captured_;
+    changed_[hand_out.chunk] = changed;
+  }
+  if (hand_out.work == Work::capture) {
+    // Results of several Differs come back out of order; the deferred chunks are kept in walk order.
+    auto at = deferred_.end();
+    while (at != deferred_.begin() && *(at - 1) > hand_out.chunk)
+      --at;
+    deferred_.insert(at, hand_out.chunk);
+  }
+  if (hand_out.work == Work::capture_and_encode || hand_out.work == Work::encode)
+    credit_.refund(worst_[hand_out.chunk] - encoded);
+}
+
+} // namespace deltawire::sync

@@ -1,0 +1,65 @@
+#include "sync/flush_assembly.hpp"
+
+#include "delta/piece.hpp"
+
+#include <utility>
+
+namespace deltawire::sync {
+
+void FlushAssembly::begin() {
+  rounds_.clear();
+  offset_ = 0;
+  current_.clear();
+  on_wire_ = 0;
+  seal_at_input_end_ = false;
+  finishing_ = false;
+  sequence_ = 0;
+  payload_bytes_ = 0;
+}
+
+void FlushAssembly::add_round(Buffer round) {
+  seal_at_input_end_ = false;
+  if (!round.empty())
+    rounds_.push_back(std::move(round));
+}
+
+void FlushAssembly::window_ended() {
+  seal_at_input_end_ = true;
+}
+
+FlushAssembly::Flush FlushAssembly::seal() {
+  Flush flush{sequence_++, std::exchange(current_, {})};
+  on_wire_ = flush.payload.size();
+  payload_bytes_ += flush.payload.size();
+  return flush;
+}
+
+Result<FlushAssembly::Step> FlushAssembly::advance() {
+  Step step;
+  while (!rounds_.empty()) {
+    const Buffer& round = rounds_.front();
+    const std::span<const std::byte> rest = std::span(round).subspan(offset_);
+    auto piece = delta::peek_piece(rest);
+    if (!piece)
+      return pass_on(std::move(piece));
+    if (piece->bytes > cap_)
+      return fail(Code::internal, "a piece of {} bytes does not fit into a flush of {}", piece->bytes, cap_);
+    if (current_.size() + piece->bytes > cap_) {
+      if (on_wire_ == 0)
+        step.flush = seal();
+      return step;
+    }
+    current_.insert(current_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(piece->bytes));
+    offset_ += piece->bytes;
+    step.consumed += piece->bytes;
+    if (offset_ == round.size()) {
+      rounds_.pop_front();
+      offset_ = 0;
+    }
+  }
+  if ((seal_at_input_end_ || finishing_) && on_wire_ == 0 && !current_.empty())
+    step.flush = seal();
+  return step;
+}
+
+} // namespace deltawire::sync

@@ -1,0 +1,117 @@
+#include "sync/worker.hpp"
+
+namespace deltawire::sync {
+
+std::string_view to_string(WorkerState state) noexcept {
+  switch (state) {
+  case WorkerState::empty:
+    return "empty";
+  case WorkerState::seeding:
+    return "seeding";
+  case WorkerState::serving:
+    return "serving";
+  case WorkerState::staging:
+    return "staging";
+  case WorkerState::in_doubt:
+    return "in_doubt";
+  case WorkerState::dirty:
+    return "dirty";
+  }
+  return "unknown";
+}
+
+Result<wire::Ready> WorkerProtocol::begin(const wire::Begin& message) {
+  if (running_)
+    return fail(Code::call_order, "delivery {} begins while delivery {} is running", message.delivery, delivery_);
+  if (message.delivery <= delivery_)
+    return fail(Code::call_order, "delivery {} is not newer than delivery {}", message.delivery, delivery_);
+  if (message.target <= version_)
+    return fail(Code::call_order, "delivery {} goes to version {}, this worker is at {}: versions never go back",
+                message.delivery, message.target, version_);
+  const bool seed = message.kind == wire::DeliveryKind::seed;
+  if (seed && state_ == WorkerState::serving)
+    return fail(Code::unsupported, "a seed of a worker that serves version {}: not supported yet", version_);
+  if (!seed && state_ != WorkerState::serving)
+    return fail(Code::call_order, "a delta before any seed: this worker is {}", to_string(state_));
+  if (!seed && message.base != version_)
+    return fail(Code::call_order, "a delta on version {}, this worker is at version {}", message.base, version_);
+  running_ = true;
+  seed_ = seed;
+  sealed_ = verified_ = committed_ = applied_ = false;
+  flushes_ = bytes_ = sealed_flushes_ = sealed_bytes_ = 0;
+  delivery_ = message.delivery;
+  target_ = message.target;
+  state_ = seed ? WorkerState::seeding : WorkerState::staging;
+  return wire::Ready{delivery_, version_};
+}
+
+Result<WorkerProtocol::Fresh> WorkerProtocol::flush(std::uint64_t delivery, std::uint64_t sequence,
+                                                    std::uint64_t bytes) {
+  if (!running_ || delivery != delivery_)
+    return fail(Code::call_order, "flush {} of delivery {}, which is not running", sequence, delivery);
+  if (sequence < flushes_)
+    return Fresh::duplicate;
+  if (sequence > flushes_)
+    return fail(Code::invalid_input, "delivery {}: flush {} where flush {} was due", delivery, sequence, flushes_);
+  if (sealed_ && sequence >= sealed_flushes_)
+    return fail(Code::invalid_input, "delivery {}: flush {} after the manifest announced {}", delivery, sequence,
+                sealed_flushes_);
+  ++flushes_;
+  bytes_ += bytes;
+  return Fresh::fresh;
+}
+
+Result<void> WorkerProtocol::seal(const wire::Seal& message) {
+  if (!running_ || message.delivery != delivery_ || sealed_)
+    return fail(Code::call_order, "the manifest of delivery {}, which is not being staged", message.delivery);
+  if (message.flushes < flushes_ || (message.flushes == flushes_ && message.bytes != bytes_))
+    return fail(Code::invalid_input, "delivery {}: {} flushes of {} bytes came, the manifest announces {} of {}",
+                message.delivery, flushes_, bytes_, message.flushes, message.bytes);
+  sealed_ = true;
+  sealed_flushes_ = message.flushes;
+  sealed_bytes_ = message.bytes;
+  return {};
+}
+
+wire::Staged WorkerProtocol::verified() {
+  verified_ = true;
+  return wire::Staged{delivery_, bytes_};
+}
+
+Result<void> WorkerProtocol::commit(const wire::Commit& message) {
+  if (!running_ || message.delivery != delivery_ || !verified_ || committed_)
+    return fail(Code::call_order, "the commit of delivery {}, which is not staged", message.delivery);
+  committed_ = true;
+  state_ = WorkerState::in_doubt;
+  return {};
+}
+
+void WorkerProtocol::applied() {
+  applied_ = true;
+}
+
+Result<wire::Released> WorkerProtocol::release(const wire::Release& message) {
+  if (!running_ || message.delivery != delivery_ || !applied_)
+    return fail(Code::call_order, "the release of delivery {}, which is not applied", message.delivery);
+  running_ = false;
+  version_ = target_;
+  state_ = WorkerState::serving;
+  return wire::Released{delivery_, version_, 0};
+}
+
+Result<WorkerProtocol::Undoing> WorkerProtocol::undo(const wire::Undo& message) {
+  if (message.delivery != delivery_ && message.delivery > delivery_) {
+    // Its Begin never took effect here: remember the id, so that a late Begin is refused.
+    delivery_ = message.delivery;
+    return Undoing{false, wire::Undone{message.delivery, version_}};
+  }
+  if (!running_ || message.delivery != delivery_)
+    return fail(Code::call_order, "the undo of delivery {}, which is not running", message.delivery);
+  running_ = false;
+  const bool exchange_back = applied_ && !seed_;
+  if (state_ != WorkerState::dirty)
+    state_ = seed_ ? WorkerState::dirty : WorkerState::serving;
+  return Undoing{exchange_back, wire::Undone{delivery_, version_}};
+}
+
+} // namespace deltawire::sync

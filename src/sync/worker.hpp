@@ -1,0 +1,77 @@
+// A worker's side of the protocol as a pure machine (design, section 6): which message is legal now, what state
+// follows, what to answer. The Applier does the work on memory in between and reports how it went. A call out of order
+// is an error that names it and changes nothing.
+//
+//   empty -Begin(seed)-> seeding -Release-> serving(V) -Begin(delta)-> staging -Commit-> in_doubt -Release->
+//   serving(V+1) a failure inside an in-place write: dirty, left only by a seed
+#pragma once
+
+#include "result.hpp"
+#include "wire/messages.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace deltawire::sync {
+
+enum class WorkerState : std::uint8_t { empty, seeding, serving, staging, in_doubt, dirty };
+
+/// "empty", "seeding", ...
+[[nodiscard]] std::string_view to_string(WorkerState state) noexcept;
+
+class WorkerProtocol {
+public:
+  [[nodiscard]] WorkerState state() const noexcept { return state_; }
+  /// The committed version that it serves or served last; 0 = none.
+  [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
+  [[nodiscard]] std::uint64_t delivery() const noexcept { return delivery_; }
+  [[nodiscard]] std::uint64_t target() const noexcept { return target_; }
+  /// The running delivery writes to memory as frames arrive (a seed into a worker that serves nothing).
+  [[nodiscard]] bool in_place() const noexcept { return state_ == WorkerState::seeding; }
+
+  /// A fence: only a newer delivery, only a delta on its base, only one at a time.
+  [[nodiscard]] Result<wire::Ready> begin(const wire::Begin& message);
+
+  enum class Fresh : std::uint8_t { fresh, duplicate };
+  /// May this flush be taken? A duplicate is acknowledged again and not taken.
+  [[nodiscard]] Result<Fresh> flush(std::uint64_t delivery, std::uint64_t sequence, std::uint64_t bytes);
+
+  [[nodiscard]] Result<void> seal(const wire::Seal& message);
+  /// Everything that the manifest announces is here: verify now, then call verified().
+  [[nodiscard]] bool complete() const noexcept { return sealed_ && flushes_ == sealed_flushes_ && !verified_; }
+  /// Digests will be (delta) or are (seed) right.
+  [[nodiscard]] wire::Staged verified();
+
+  /// Commit now: exchange, then call applied().
+  [[nodiscard]] Result<void> commit(const wire::Commit& message);
+  void applied();
+
+  [[nodiscard]] Result<wire::Released> release(const wire::Release& message);
+
+  struct Undoing {
+    bool exchange_back = false; ///< memory holds the target: put the old values back
+    wire::Undone answer;
+  };
+  [[nodiscard]] Result<Undoing> undo(const wire::Undo& message);
+
+  /// Writing in place failed, or values could not be put back: nothing is known of memory.
+  void spoiled() noexcept { state_ = WorkerState::dirty; }
+
+private:
+  WorkerState state_ = WorkerState::empty;
+  std::uint64_t version_ = 0;
+  std::uint64_t delivery_ = 0;
+  std::uint64_t target_ = 0;
+  bool running_ = false;
+  bool seed_ = false;
+  bool sealed_ = false;
+  bool verified_ = false;
+  bool committed_ = false;
+  bool applied_ = false;
+  std::uint64_t flushes_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t sealed_flushes_ = 0;
+  std::uint64_t sealed_bytes_ = 0;
+};
+
+} // namespace deltawire::sync

@@ -1,0 +1,134 @@
+// The deltawire command: options in, exit status out (cli contract: 0 verified, 1 verification failed, 2 bad usage or
+// input, 3 peer, deadline or port, 4 output, 5 internal).
+
+#include "deltawire/deltawire.hpp"
+#include "replay/replay_command.hpp"
+#include "replay/trainer_command.hpp"
+#include "replay/worker_command.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <functional>
+
+namespace {
+
+using namespace deltawire::replay;
+
+/// An option that may be repeated, each time with one value: what follows the value is not swallowed.
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  command.add_option("--set", overrides, "Override a key of the topology, e.g. actors.flush_bucket.cap=1MiB")
+    ->type_name("KEY=VALUE")
+    ->allow_extra_args(false);
+}
+
+void add_topology(CLI::App& command, std::string& topology) {
+  command.add_option("topology", topology, "The topology file")->type_name("TOPOLOGY")->required();
+}
+
+/// What `replay --processes` passes to its children; not for people.
+void add_ties(CLI::App& command, ChildTies& ties) {
+  command.add_option("--events-fd", ties.events_descriptor)->group("");
+  command.add_option("--parent", ties.parent)->group("");
+}
+
+void declare_replay(CLI::App& app, ReplayOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+    "replay", "Replay checkpoints, one a version, through the whole pipeline and prove every worker right");
+  add_topology(command, options.topology);
+  command.add_option("--checkpoints", options.checkpoints, "Safetensors files with the trainer's full tensors")
+    ->type_name("FILE")
+    ->required();
+  command.add_flag("--processes", options.processes, "Each trainer rank and worker is a process of its own");
+  CLI::Option* dump =
+    command.add_option("--dump", options.dump, "Write each worker's parameters after the last version")
+      ->type_name("DIR");
+  command.add_flag("--dump-each", options.dump_each, "The same after every version")->needs(dump);
+  command.add_option("--report", options.report, "Write the report, as JSON")->type_name("FILE");
+  add_overrides(command, options.overrides);
+  command.add_flag("--quiet", options.quiet, "No progress bar");
+  command.add_flag("--json", options.json, "The report on standard output, and nothing else there");
+}
+
+void declare_trainer(CLI::App& app, TrainerCommand& options) {
+  CLI::App& command = *app.add_subcommand("trainer", "Be one trainer rank");
+  add_topology(command, options.topology);
+  command.add_option("--rank", options.rank, "This rank; 0 is the root")->type_name("R")->required();
+  command.add_option("--checkpoints", options.checkpoints, "Safetensors files, one a version")
+    ->type_name("FILE")
+    ->required();
+  add_overrides(command, options.overrides);
+  command.add_option("--listen-fd", options.listening_socket)->group("");
+  add_ties(command, options.ties);
+}
+
+void declare_worker(CLI::App& app, WorkerCommand& options) {
+  CLI::App& command = *app.add_subcommand("worker", "Be one worker");
+  add_topology(command, options.topology);
+  command.add_option("--index", options.index, "Global index of this worker")->type_name("W")->required();
+  command.add_option("--dump", options.dump, "Write the parameters after the last version")->type_name("FILE");
+  command.add_option("--dump-each", options.dump_each, "Write DIR/v<version>/worker-<W>.safetensors a version")
+    ->type_name("DIR");
+  command.add_option("--verify", options.verify, "Prove every version with the trainer's checkpoints, one a version")
+    ->type_name("FILE");
+  add_overrides(command, options.overrides);
+  add_ties(command, options.ties);
+}
+
+ExitStatus usage_error(const std::string& message) {
+  print_error({deltawire::Code::invalid_argument, message + "; see --help"});
+  return ExitStatus::bad_input;
+}
+
+/// The command that is named but does not exist; empty: none.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-')
+    return "";
+  const std::string name = argv[1];
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (command->get_name() == name)
+      return "";
+  return name;
+}
+
+ExitStatus run(int argc, char** argv) {
+  CLI::App app{"deltawire keeps rollout workers bit-identical to a sharded trainer, moving only what changed.",
+               "deltawire"};
+  app.set_version_flag("--version", "deltawire " + std::string(deltawire::library_version()));
+  app.require_subcommand(1);
+  ReplayOptions replay;
+  TrainerCommand trainer;
+  WorkerCommand worker;
+  declare_replay(app, replay);
+  declare_trainer(app, trainer);
+  declare_worker(app, worker);
+
+  if (const std::string name = unknown_command(app, argc, argv); !name.empty())
+    return usage_error("unknown command \"" + name + "\"");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) { // --help, --version
+      app.exit(error);
+      return ExitStatus::verified;
+    }
+    return usage_error(error.what());
+  }
+  if (app.got_subcommand("replay"))
+    return replay_command(replay);
+  return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN); // a reader that left is an error of the write, with a message
+  ExitStatus status = ExitStatus::internal;
+  const auto ran = catching([&]() -> deltawire::Result<void> {
+    status = run(argc, argv);
+    return {};
+  });
+  if (!ran)
+    status = report_failure(ran.error());
+  return static_cast<int>(status);
+}

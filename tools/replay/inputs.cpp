@@ -1,0 +1,125 @@
+#include "inputs.hpp"
+
+#include "layout/plan.hpp"
+#include "layout/problems.hpp"
+
+#include <map>
+
+namespace deltawire::replay {
+
+namespace {
+
+std::string describe(const checkpoint::TensorView& tensor) {
+  return fmt::format("{} {}", safetensors_name(tensor.dtype), layout::to_string(tensor.shape));
+}
+
+void compare_tensors(const checkpoint::File& first, const checkpoint::File& file, layout::Problems& problems) {
+  for (const checkpoint::TensorView& expected : first.tensors()) {
+    const checkpoint::TensorView* found = file.find(expected.name);
+    if (found == nullptr)
+      problems.add(Code::invalid_input, "{}: tensor \"{}\" is missing; {} has it, and all versions must have the same",
+                   file.path(), expected.name, first.path());
+    else if (found->dtype != expected.dtype || found->shape != expected.shape)
+      problems.add(Code::invalid_input, "{}: tensor \"{}\" is {}, but {} in {}", file.path(), expected.name,
+                   describe(*found), describe(expected), first.path());
+  }
+  for (const checkpoint::TensorView& tensor : file.tensors())
+    if (first.find(tensor.name) == nullptr)
+      problems.add(Code::invalid_input, "{}: tensor \"{}\" is new; {} lacks it, and all versions must have the same",
+                   file.path(), tensor.name, first.path());
+}
+
+Result<std::vector<layout::Declaration>> declare_ranks(const Sides& sides, const checkpoint::File& first) {
+  std::vector<layout::LocalTensor> tensors;
+  for (const checkpoint::TensorView& tensor : first.tensors())
+    tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+
+  // The ranks hold the same tensors by the same rules: what is wrong with one is wrong with the others.
+  std::vector<layout::Declaration> declarations;
+  for (std::uint32_t rank = 0; rank < sides.ranks(); ++rank) {
+    auto declaration = sides.trainer.declare_trainer(tensors, rank);
+    if (!declaration)
+      return pass_on(std::move(declaration));
+    declarations.push_back(std::move(*declaration));
+  }
+  return declarations;
+}
+
+Result<std::vector<layout::Declaration>> declare_workers(const Sides& sides,
+                                                         std::span<const layout::SlotSpec> catalogue) {
+  std::vector<layout::Declaration> declarations;
+  for (std::uint32_t index = 0; index < sides.workers(); ++index) {
+    auto parameters = sides.worker.worker_parameters(catalogue, index);
+    if (!parameters)
+      return pass_on(std::move(parameters));
+    std::vector<layout::LocalTensor> tensors;
+    for (const layout::ParameterSpec& parameter : *parameters)
+      tensors.push_back({parameter.name, parameter.dtype, parameter.local_shape, {}});
+    auto declaration = sides.worker.declare_worker(catalogue, tensors, index);
+    if (!declaration)
+      return pass_on(std::move(declaration));
+    declarations.push_back(std::move(*declaration));
+  }
+  return declarations;
+}
+
+} // namespace
+
+Result<Sides> open_sides(const std::string& topology, std::span<const std::string> overrides) {
+  auto loaded = config::load(topology, overrides);
+  if (!loaded)
+    return pass_on(std::move(loaded));
+  layout::Problems problems;
+  auto trainer = layout::Side::compile(loaded->trainer, layout::Side::Role::trainer);
+  if (!trainer)
+    problems.add(trainer.error());
+  auto worker = layout::Side::compile(loaded->worker, layout::Side::Role::worker);
+  if (!worker)
+    problems.add(worker.error());
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  return Sides{std::move(*loaded), std::move(*trainer), std::move(*worker)};
+}
+
+Result<std::vector<checkpoint::File>> open_checkpoints(std::span<const std::string> paths) {
+  std::map<std::string, std::size_t> opened;
+  std::vector<checkpoint::File> files;
+  layout::Problems problems;
+  for (const std::string& path : paths) {
+    if (const auto earlier = opened.find(path); earlier != opened.end()) {
+      files.push_back(checkpoint::File{files[earlier->second]});
+      continue;
+    }
+    auto file = checkpoint::File::open(path);
+    if (!file) {
+      problems.add(std::move(file).error());
+      continue;
+    }
+    if (!files.empty())
+      compare_tensors(files.front(), *file, problems);
+    opened.emplace(path, files.size());
+    files.push_back(std::move(*file));
+  }
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  return files;
+}
+
+Result<void> check_layout(const Sides& sides, const checkpoint::File& first) {
+  auto ranks = declare_ranks(sides, first);
+  if (!ranks)
+    return pass_on(std::move(ranks));
+  auto catalogue = layout::catalogue(*ranks);
+  if (!catalogue)
+    return pass_on(std::move(catalogue));
+  auto workers = declare_workers(sides, *catalogue);
+  if (!workers)
+    return pass_on(std::move(workers));
+  auto plan =
+    layout::compile_plan(*ranks, *workers, sides.topology.worker.unused, sides.topology.actors.gather_queue.window);
+  if (!plan)
+    return pass_on(std::move(plan));
+  return {};
+}
+
+} // namespace deltawire::replay

@@ -1,0 +1,19 @@
+// What the command says: results on standard output, failures on standard error.
+#pragma once
+
+#include "exit_status.hpp"
+
+#include <string>
+
+namespace deltawire::replay {
+
+/// "deltawire: MESSAGE" on standard error.
+void print_error(const Failure& failure);
+
+/// print_error, and the status that goes with it.
+[[nodiscard]] ExitStatus report_failure(const Failure& failure);
+
+/// Writes to standard output and flushes; Code::output_failed where that fails.
+[[nodiscard]] Result<void> print_out(const std::string& text);
+
+} // namespace deltawire::replay

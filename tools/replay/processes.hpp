@@ -1,0 +1,56 @@
+// All peers as child processes of this one, over the topology's transport. The children are this same executable; no
+// child outlives its parent.
+#pragma once
+
+#include "config/address.hpp"
+#include "progress.hpp"
+#include "record.hpp"
+#include "result.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace deltawire::replay {
+
+/// A child: its command line without the executable and without the options that processes.cpp adds.
+struct ChildProcess {
+  Peer peer;
+  std::vector<std::string> arguments;
+};
+
+/// A listening socket that is bound before anybody starts, so that the port cannot be taken in between. Move-only
+/// owner.
+class ListeningSocket {
+public:
+  /// Binds and listens; port 0 lets the system choose. Fails with Code::address_in_use for a taken port.
+  [[nodiscard]] static Result<ListeningSocket> open(const config::Address& address);
+
+  ListeningSocket(ListeningSocket&& other) noexcept;
+  ListeningSocket& operator=(ListeningSocket&& other) noexcept;
+  ~ListeningSocket();
+
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  /// With the real port, numeric.
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+
+private:
+  ListeningSocket(int descriptor, std::string address) : descriptor_(descriptor), address_(std::move(address)) {}
+  int descriptor_ = -1;
+  std::string address_;
+};
+
+/// Starts the children and notes their events until all have ended. The child of `root` inherits the socket as
+/// --listen-fd. After the first failure the others get a short grace, then they are killed. On SIGINT, SIGTERM or
+/// SIGHUP kills all children, and then this process by the same signal. Fails where a child cannot be started. Requires
+/// a single-threaded process.
+[[nodiscard]] Result<void> run_in_processes(const std::vector<ChildProcess>& children, Peer root,
+                                            ListeningSocket socket, Record& record, Progress& progress);
+
+/// For a child: die with the parent. False where the parent has died already.
+[[nodiscard]] bool die_with_parent(int parent);
+
+/// For a child: events go to the parent as lines. Thread-safe; the descriptor stays the caller's.
+[[nodiscard]] EventSink line_sink(int descriptor);
+
+} // namespace deltawire::replay

@@ -1,0 +1,215 @@
+#include "replay_command.hpp"
+
+#include "config/launch.hpp"
+#include "message.hpp"
+#include "processes.hpp"
+#include "report.hpp"
+#include "table.hpp"
+#include "threads.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+namespace deltawire::replay {
+
+namespace {
+
+using config::TransportKind;
+
+/// In-process peers meet under an address that nobody opens.
+constexpr const char* meeting_point = "transport.master=\"127.0.0.1:1\"";
+
+/// Everything that a run needs, checked.
+struct Prepared {
+  std::shared_ptr<const Sides> sides;
+  std::shared_ptr<const std::vector<checkpoint::File>> files;
+};
+
+Result<Prepared> prepare(const ReplayOptions& options) {
+  auto sides = open_sides(options.topology, options.overrides);
+  if (!sides)
+    return pass_on(std::move(sides));
+  auto files = open_checkpoints(options.checkpoints);
+  if (!files)
+    return pass_on(std::move(files));
+  if (auto fits = check_layout(*sides, files->front()); !fits)
+    return pass_on(std::move(fits));
+  return Prepared{std::make_shared<const Sides>(std::move(*sides)),
+                  std::make_shared<const std::vector<checkpoint::File>>(std::move(*files))};
+}
+
+/// What the transports of the file or of --set must not be in the chosen mode.
+Result<void> check_transports(const config::Topology& topology, const ReplayOptions& options) {
+  const auto& actors = topology.actors;
+  if (options.processes) {
+    if (actors.gather_queue.transport == TransportKind::inproc || actors.sender.transport == TransportKind::inproc)
+      return fail(Code::invalid_argument,
+                  "{}: the transport \"inproc\" joins no processes: set actors.gather_queue.transport and "
+                  "actors.sender.transport to \"auto\", or leave out --processes",
+                  options.topology);
+    return {};
+  }
+  for (const std::string& text : options.overrides)
+    for (const std::string_view key : {"actors.gather_queue.transport=", "actors.sender.transport="})
+      if (text.starts_with(key) && text.find("inproc") == std::string::npos)
+        return fail(Code::invalid_argument,
+                    "--set {}: without --processes the transport is \"inproc\"; add --processes", text);
+  return {};
+}
+
+/// Finds out now whether dumps and report can be written, not after the run.
+Result<void> check_outputs(const ReplayOptions& options) {
+  if (!options.dump.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.dump, error);
+    if (error || !std::filesystem::is_directory(options.dump, error) || ::access(options.dump.c_str(), W_OK) != 0)
+      return fail(Code::output_failed, "--dump {}: cannot be written: {}", options.dump,
+                  error ? error.message() : "no directory that this user may write");
+  }
+  if (!options.report.empty()) {
+    const std::filesystem::path parent = std::filesystem::absolute(options.report).parent_path();
+    std::error_code error;
+    if (!std::filesystem::is_directory(parent, error) || std::filesystem::is_directory(options.report, error) ||
+        ::access(parent.c_str(), W_OK) != 0)
+      return fail(Code::output_failed, "--report {}: cannot be written: its directory must exist and be writable",
+                  options.report);
+  }
+  return {};
+}
+
+WorkerSeat worker_seat(const ReplayOptions& options, std::uint32_t index) {
+  return {.topology = options.topology,
+          .overrides = options.overrides,
+          .index = index,
+          .dump_file = options.dump.empty() ? "" : dump_path(options.dump, index),
+          .dump_each_into = options.dump_each ? options.dump : ""};
+}
+
+/// False where threads still hang.
+bool replay_in_threads(const ReplayOptions& options, const Prepared& prepared, const std::shared_ptr<Record>& record,
+                       Progress& progress) {
+  ReplayOptions inproc = options;
+  for (const char* text :
+       {"actors.gather_queue.transport=\"inproc\"", "actors.sender.transport=\"inproc\"", meeting_point})
+    inproc.overrides.emplace_back(text);
+  const auto seats = std::make_shared<Seats>();
+  for (std::uint32_t rank = 0; rank < prepared.sides->ranks(); ++rank)
+    seats->trainers.push_back({.topology = inproc.topology, .overrides = inproc.overrides, .rank = rank});
+  for (std::uint32_t index = 0; index < prepared.sides->workers(); ++index)
+    seats->workers.push_back(worker_seat(inproc, index));
+  return run_in_threads(seats, prepared.sides, prepared.files, record, progress);
+}
+
+void append_all(std::vector<std::string>& arguments, const char* option, const std::vector<std::string>& values) {
+  for (const std::string& value : values)
+    arguments.insert(arguments.end(), {option, value});
+}
+
+ChildProcess trainer_child(const ReplayOptions& options, std::uint32_t rank) {
+  ChildProcess child{{Peer::Side::trainer, rank}, {"trainer", options.topology, "--rank", std::to_string(rank)}};
+  append_all(child.arguments, "--set", options.overrides);
+  append_all(child.arguments, "--checkpoints", options.checkpoints);
+  return child;
+}
+
+ChildProcess worker_child(const ReplayOptions& options, std::uint32_t index) {
+  const WorkerSeat seat = worker_seat(options, index);
+  ChildProcess child{{Peer::Side::worker, index}, {"worker", options.topology, "--index", std::to_string(index)}};
+  append_all(child.arguments, "--set", options.overrides);
+  append_all(child.arguments, "--verify", options.checkpoints);
+  if (!seat.dump_file.empty())
+    child.arguments.insert(child.arguments.end(), {"--dump", seat.dump_file});
+  if (!seat.dump_each_into.empty())
+    child.arguments.insert(child.arguments.end(), {"--dump-each", seat.dump_each_into});
+  return child;
+}
+
+/// Where the root listens: as the topology and the environment say, otherwise anywhere on this machine.
+Result<config::Address> master_address(const config::Topology& topology) {
+  const config::Environment environment = [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  if (topology.transport.master.empty() && !environment("DELTAWIRE_MASTER") && !environment("MASTER_ADDR"))
+    return config::Address{"127.0.0.1", 0};
+  return config::master_from_environment(topology, environment);
+}
+
+Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& prepared, Record& record,
+                                 Progress& progress) {
+  auto address = master_address(prepared.sides->topology);
+  if (!address)
+    return pass_on(std::move(address));
+  auto socket = ListeningSocket::open(*address);
+  if (!socket)
+    return pass_on(std::move(socket));
+  ReplayOptions bound = options;
+  bound.overrides.push_back(fmt::format("transport.master=\"{}\"", socket->address()));
+  std::vector<ChildProcess> children;
+  for (std::uint32_t rank = 0; rank < prepared.sides->ranks(); ++rank)
+    children.push_back(trainer_child(bound, rank));
+  for (std::uint32_t index = 0; index < prepared.sides->workers(); ++index)
+    children.push_back(worker_child(bound, index));
+  return run_in_processes(children, {Peer::Side::trainer, 0}, std::move(*socket), record, progress);
+}
+
+/// Report, table and messages; the status that the run comes to.
+ExitStatus tell(const ReplayOptions& options, const Record& record, std::uint32_t workers) {
+  const std::vector<Outcome> updates = record.updates();
+  const std::optional<Failure> cause = record.cause();
+  const std::string report = report_text(updates, !cause);
+
+  Result<void> written;
+  if (!options.report.empty())
+    written = write_text(options.report, report);
+  std::string text = report;
+  if (!options.json) {
+    text = updates.empty() ? "" : table_text(updates);
+    if (!cause)
+      text += fmt::format("verified: {} versions on {} workers, bit for bit\n", updates.size(), workers);
+  }
+  if (auto shown = print_out(text); !shown && written)
+    written = std::move(shown);
+
+  if (cause)
+    print_error(*cause);
+  if (!written)
+    print_error(written.error());
+  if (cause)
+    return exit_status(cause->code);
+  return written ? ExitStatus::verified : exit_status(written.error().code);
+}
+
+} // namespace
+
+ExitStatus replay_command(const ReplayOptions& options) {
+  auto prepared = prepare(options);
+  if (!prepared)
+    return report_failure(prepared.error());
+  if (auto fits = check_transports(prepared->sides->topology, options); !fits)
+    return report_failure(fits.error());
+  if (auto writable = check_outputs(options); !writable)
+    return report_failure(writable.error());
+
+  const std::uint32_t workers = prepared->sides->workers();
+  const auto record = std::make_shared<Record>(prepared->files->size(), workers);
+  bool all_ended = true;
+  {
+    Progress progress(!options.quiet && !options.json);
+    progress.show(0, record->versions());
+    if (!options.processes)
+      all_ended = replay_in_threads(options, *prepared, record, progress);
+    else if (auto ran = replay_in_processes(options, *prepared, *record, progress); !ran)
+      return report_failure(ran.error());
+  }
+  const ExitStatus status = tell(options, *record, workers);
+  if (!all_ended) { // threads still wait for a peer that is gone: leave without destroying what they use
+    std::fflush(nullptr);
+    std::_Exit(static_cast<int>(status));
+  }
+  return status;
+}
+
+} // namespace deltawire::replay

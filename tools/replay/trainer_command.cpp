@@ -1,0 +1,42 @@
+#include "trainer_command.hpp"
+
+#include "table.hpp"
+#include "trainer_seat.hpp"
+
+namespace deltawire::replay {
+
+namespace {
+
+void print_update(const Event& event) {
+  const auto* ended = std::get_if<UpdateEnded>(&event);
+  if (ended == nullptr || !ended->outcome.committed)
+    return;
+  const Outcome& outcome = ended->outcome;
+  (void)print_out(fmt::format("version {}: {}, {} of {} elements changed, {} sent, committed after {:.1f} ms\n",
+                              outcome.version, outcome.seed ? "seed" : "delta", outcome.changed, outcome.elements,
+                              short_bytes(outcome.wire_bytes), outcome.committed_s * 1e3));
+}
+
+} // namespace
+
+ExitStatus trainer_command(const TrainerCommand& command) {
+  return run_as({Peer::Side::trainer, command.rank}, command.ties, print_update,
+                [&](const EventSink& sink) -> Result<void> {
+                  auto sides = open_sides(command.topology, command.overrides);
+                  if (!sides)
+                    return pass_on(std::move(sides));
+                  if (command.rank >= sides->ranks())
+                    return fail(Code::invalid_argument, "--rank {}: {} has {} trainer ranks, 0 to {}", command.rank,
+                                command.topology, sides->ranks(), sides->ranks() - 1);
+                  auto files = open_checkpoints(command.checkpoints);
+                  if (!files)
+                    return pass_on(std::move(files));
+                  if (!command.ties.is_child()) // the parent has checked it
+                    if (auto fits = check_layout(*sides, files->front()); !fits)
+                      return fits;
+                  return run_trainer({command.topology, command.overrides, command.rank, command.listening_socket},
+                                     *sides, *files, sink);
+                });
+}
+
+} // namespace deltawire::replay

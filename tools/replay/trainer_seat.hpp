@@ -1,0 +1,25 @@
+// One trainer rank of a run, on the caller's thread: holds its shards, publishes a version a checkpoint.
+#pragma once
+
+#include "events.hpp"
+#include "inputs.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace deltawire::replay {
+
+struct TrainerSeat {
+  std::string topology;
+  std::vector<std::string> overrides;
+  std::uint32_t rank = 0;
+  int listening_socket = -1; ///< root: taken over by the publisher; -1: none
+};
+
+/// Runs to the end of the session; stops at the first update that is not committed. The root tells of every update.
+/// Fails as the facade does, and with the outcome's error.
+[[nodiscard]] Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides,
+                                       std::span<const checkpoint::File> files, const EventSink& sink);
+
+} // namespace deltawire::replay

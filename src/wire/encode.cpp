@@ -346,8 +346,31 @@ void serialize(Archive& archive, Grant& message) {
 }
 
 template <class Archive>
+void serialize(Archive& archive, UpdateCounts& counts) {
+  archive(counts.slots, counts.elements, counts.changed, counts.wire_bytes, counts.gather_bytes, counts.flushes,
+          counts.rounds);
+}
+
+template <class Archive>
+void serialize(Archive& archive, UpdateTimes& times) {
+  archive(times.captured_ns, times.committed_ns, times.pause_ns, times.diff, times.gather, times.assemble, times.send,
+          times.stage, times.commit);
+}
+
+template <class Archive>
+void serialize(Archive& archive, HighWaterBytes& bytes) {
+  archive(bytes.differ, bytes.gather_queue, bytes.flush_bucket, bytes.applier);
+}
+
+template <class Archive>
+void serialize(Archive& archive, WorkerReport& report) {
+  archive(report.index, report.version, report.state, report.bytes, report.digest_ok, report.pause_ns, report.error);
+}
+
+template <class Archive>
 void serialize(Archive& archive, DeliveryReport& message) {
-  archive(message.version, message.outcome);
+  archive(message.version, message.base, message.step, message.kind, message.committed, message.error,
+          message.error_message, message.counts, message.times, message.high_water, message.workers);
 }
 
 template <class Archive>

@@ -124,11 +124,54 @@ struct Grant {
   std::uint64_t bytes = 0;
 };
 
-/// root -> rank: how the delivery of a version ended.
+struct UpdateCounts {
+  std::uint64_t slots = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t changed = 0;
+  std::uint64_t wire_bytes = 0;
+  std::uint64_t gather_bytes = 0;
+  std::uint64_t flushes = 0;
+  std::uint64_t rounds = 0;
+};
+
+struct UpdateTimes {
+  std::int64_t captured_ns = 0;  ///< from publish() on the root to the last rank's capture
+  std::int64_t committed_ns = 0; ///< from publish() on the root to the last release
+  std::int64_t pause_ns = 0;     ///< the longest of any worker
+  Span diff, gather, assemble, send, stage, commit;
+};
+
+struct HighWaterBytes {
+  std::uint64_t differ = 0;
+  std::uint64_t gather_queue = 0;
+  std::uint64_t flush_bucket = 0;
+  std::uint64_t applier = 0;
+};
+
+struct WorkerReport {
+  std::uint32_t index = 0;
+  std::uint64_t version = 0;
+  std::string state;
+  std::uint64_t bytes = 0;
+  std::uint8_t digest_ok = 0; ///< 0 or 1
+  std::int64_t pause_ns = 0;
+  std::string error;
+};
+
+/// root -> rank: how the update to a version ended.
 struct DeliveryReport {
   static constexpr std::uint16_t type = 23;
   std::uint64_t version = 0;
-  std::string outcome; ///< an encoded Outcome (outcome.hpp), so that every rank's Ticket tells the same
+  std::uint64_t base = 0;
+  std::uint64_t step = 0;
+  DeliveryKind kind = DeliveryKind::delta;
+  std::uint8_t committed = 0;  ///< 0 or 1
+  Code error = Code::internal; ///< meaningful when error_message is not empty
+  std::string error_message;
+  UpdateCounts counts;
+  UpdateTimes times;
+  HighWaterBytes high_water;
+  std::vector<WorkerReport> workers;
 };
 
 // Delivery (root <-> worker)

@@ -1,6 +1,7 @@
 // safetensors files (https://github.com/huggingface/safetensors, README "Format"), read by mmap and written whole.
 // Every rule of the format is checked before tensor memory is touched: header size within the file and at most 100 MB,
-// JSON object, known dtype, shape x size = range, ranges within the data, no overlap, no hole, no duplicate name.
+// JSON object, known dtype, shape x size = range, ranges within the data, no overlap, no hole, no duplicate name, data
+// aligned to its element size. A file must not be shortened while it is open: its pages would be gone.
 #pragma once
 
 #include "deltawire/dtype.hpp"
@@ -50,7 +51,9 @@ struct TensorToWrite {
 };
 
 /// Writes a file whole or not at all (temporary name, then rename; the temporary is removed on failure). Data is
-/// aligned to 8 bytes, larger dtypes first, each sorted by name. Fails with Code::output_failed naming path and cause.
+/// aligned to 8 bytes, larger dtypes first, each sorted by name. Fails with Code::output_failed naming path and cause
+/// (also where the path is a device, a pipe or a folder), or with Code::invalid_argument on tensors that no file can
+/// hold (a name twice, data that is not as long as dtype and shape say).
 [[nodiscard]] Result<void> write(const std::string& path, std::span<const TensorToWrite> tensors);
 
 } // namespace deltawire::checkpoint

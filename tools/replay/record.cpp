@@ -35,8 +35,8 @@ void Record::note(const Event& event) {
     if (held->proof == VersionHeld::Proof::equal && held->version == proven_[held->worker] + 1)
       proven_[held->worker] = held->version;
     if (held->proof == VersionHeld::Proof::different && !difference_)
-      difference_ = Failure{Code::verification_failed, fmt::format("verification failed: worker {}, version {}: {}",
-                                                                   held->worker, held->version, held->difference)};
+      difference_ = Failure{Code::verification_failed,
+                            fmt::format("verification failed: version {}: {}", held->version, held->difference)};
   } else if (const auto& end = std::get<PeerEnded>(event); end.failure) {
     failures_.push_back({end.failure->code, fmt::format("{}: {}", to_string(end.peer), end.failure->message)});
   }

@@ -103,9 +103,10 @@ std::string table_text(std::span<const Outcome> updates) {
     std::string line;
     for (std::size_t column = 0; column < columns; ++column)
       line += fmt::format("{}{:>{}}", column == 0 ? "" : " ", rows[row][column], widths[column]);
+    text.append(line, 0, line.find_last_not_of(' ') + 1);
+    text += '\n';
     if (row == 1)
-      line += "\n" + std::string(line.size(), '-');
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+      text.append(line.size(), '-') += '\n';
   }
   return text + "times in milliseconds; of dense: bytes sent against the seed, which carries every value\n";
 }

@@ -34,7 +34,8 @@ public:
     std::vector<WorkerTensor> views;
     for (const Tensor& tensor : tensors_)
       views.push_back({tensor.name, tensor.dtype, tensor.shape, std::span(tensor.data.get(), tensor.bytes)});
-    return proof.compare(file, views);
+    auto compared = proof.compare(file, views);
+    return compared ? Result<void>{} : pass_on(std::move(compared));
   }
 
   /// Creates the directories of the path.
@@ -91,7 +92,8 @@ struct Commits {
 private:
   Result<void> compare(Version version) const {
     if (version < 1 || version > files.size())
-      return fail(Code::verification_failed, "there is no checkpoint for this version, only for 1 to {}", files.size());
+      return fail(Code::verification_failed, "worker {}: there is no checkpoint of this version, only of 1 to {}",
+                  seat.index, files.size());
     return memory.prove(*proof, files[version - 1]);
   }
 };

@@ -1,0 +1,180 @@
+// Peers that are killed or stand still, and peers that are started by hand.
+
+#include "catch.hpp"
+#include "checkpoint_files.hpp"
+#include "command.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <thread>
+
+using namespace deltawire::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// A replay of so many versions that it is under way for long.
+struct LongReplay {
+  Scratch scratch;
+  std::unique_ptr<Running> running;
+
+  explicit LongReplay(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"replay",
+                                       scratch.write("small.toml", small_topology),
+                                       "--processes",
+                                       "--dump",
+                                       scratch.path("dumps"),
+                                       "--dump-each",
+                                       "--report",
+                                       scratch.path("report.json")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.push_back("--checkpoints");
+    const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
+    const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
+    for (int i = 0; i < 5000; ++i)
+      arguments.insert(arguments.end(), {first, second});
+    running = std::make_unique<Running>(arguments);
+  }
+
+  /// Waits until both workers hold version 3.
+  void until_under_way() const {
+    for (int i = 0; i < 4000; ++i) {
+      if (std::filesystem::exists(scratch.path("dumps/v3/worker-0.safetensors")) &&
+          std::filesystem::exists(scratch.path("dumps/v3/worker-1.safetensors")))
+        return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    FAIL("the replay does not get under way: " << read_file(scratch.path("report.json")));
+  }
+
+  [[nodiscard]] pid_t child(const std::string& side, const std::string& option, const std::string& index) const {
+    const auto found = running->children({side, option, index});
+    REQUIRE(found.size() == 1);
+    return found.front();
+  }
+};
+
+void require_all_gone(const std::vector<pid_t>& processes) {
+  REQUIRE_FALSE(processes.empty());
+  for (int i = 0; i < 400; ++i) {
+    bool any = false;
+    for (const pid_t pid : processes)
+      any = any || is_alive(pid);
+    if (!any)
+      return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  FAIL("a child outlives its parent");
+}
+
+std::size_t count_lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+} // namespace
+
+TEST_CASE("a worker that is killed is named, and the report still written") {
+  LongReplay replay;
+  replay.until_under_way();
+  const auto children = replay.running->children();
+  CHECK(children.size() == 4);
+  ::kill(replay.child("worker", "--index", "1"), SIGKILL);
+  const Ended ended = replay.running->wait(30);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, Contains("worker 1") && Contains("signal 9"));
+  CHECK(count_lines(ended.err) == 1);
+  CHECK(nlohmann::json::parse(read_file(replay.scratch.path("report.json"))).at("verified") == false);
+  require_all_gone(children);
+}
+
+TEST_CASE("a trainer rank that is killed is named") {
+  for (const std::string rank : {"0", "1"}) {
+    CAPTURE(rank);
+    LongReplay replay;
+    replay.until_under_way();
+    const auto children = replay.running->children();
+    ::kill(replay.child("trainer", "--rank", rank), SIGKILL);
+    const Ended ended = replay.running->wait(30);
+    INFO(ended.err);
+    CHECK(ended.status == 3);
+    CHECK_THAT(ended.err, Contains("trainer rank " + rank) && Contains("signal 9"));
+    CHECK(count_lines(ended.err) == 1);
+    require_all_gone(children);
+  }
+}
+
+TEST_CASE("a worker that stands still is named when the stall deadline passes") {
+  LongReplay replay({"--set", "update.stall=1s", "--set", "update.engine=1s"});
+  replay.until_under_way();
+  const pid_t worker = replay.child("worker", "--index", "1");
+  const auto children = replay.running->children();
+  ::kill(worker, SIGSTOP);
+  const Ended ended = replay.running->wait(30);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, Contains("worker 1"));
+  require_all_gone(children);
+}
+
+TEST_CASE("no child outlives the command") {
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    CAPTURE(signal);
+    LongReplay replay;
+    replay.until_under_way();
+    const auto children = replay.running->children();
+    ::kill(replay.running->pid(), signal);
+    CHECK(replay.running->wait(30).status == 128 + signal);
+    require_all_gone(children);
+  }
+}
+
+TEST_CASE("trainer ranks and workers started by hand meet, and prove themselves") {
+  const Scratch scratch;
+  const std::string topology = scratch.write("small.toml", small_topology);
+  const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
+  const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
+  const int port = TakenPort{}.port(); // free again
+  const std::string master = "transport.master=127.0.0.1:" + std::to_string(port);
+
+  const auto trainer = [&](const std::string& rank) {
+    return std::make_unique<Running>(
+      std::vector<std::string>{"trainer", topology, "--set", master, "--rank", rank, "--checkpoints", first, second});
+  };
+  const auto worker = [&](const std::string& index, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"worker", topology, "--set", master, "--index", index};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return std::make_unique<Running>(arguments);
+  };
+  const auto other = trainer("1"); // the root may come last
+  const auto plain = worker("0", {"--dump", scratch.path("dump.safetensors")});
+
+  SECTION("with the right checkpoints") {
+    const auto proven = worker("1", {"--verify", first, second});
+    const auto root = trainer("0");
+    const Ended told = root->wait(60);
+    INFO(told.err);
+    CHECK(told.status == 0);
+    CHECK(count_lines(told.out) == 2);
+    CHECK_THAT(told.out, Contains("version 1: seed") && Contains("version 2: delta"));
+    CHECK(other->wait(60).status == 0);
+    CHECK(plain->wait(60).status == 0);
+    const Ended proof = proven->wait(60);
+    INFO(proof.err);
+    CHECK(proof.status == 0);
+    CHECK(count_lines(proof.out) == 2);
+    CHECK(tensors_of(scratch.path("dump.safetensors")).at("b").data == small_model(2)[0].data);
+    CHECK(tensors_of(scratch.path("dump.safetensors")).at("a").data == small_model(2)[1].data.substr(0, 12));
+  }
+  SECTION("with others, the difference is found and named") {
+    const auto misled = worker("1", {"--verify", first, first});
+    const auto root = trainer("0");
+    CHECK(root->wait(60).status == 0);
+    const Ended proof = misled->wait(60);
+    CHECK(proof.status == 1);
+    CHECK_THAT(proof.err, Contains("worker 1") && Contains("version 2"));
+  }
+}

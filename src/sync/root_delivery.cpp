@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace deltawire::sync {
+namespace {
+
+/// A reason as messages tell it: it names the worker, whoever wrote it.
+Failure naming(std::uint32_t worker, const Failure& reason) {
+  const std::string name = fmt::format("worker {}", worker);
+  if (reason.message.find(name) != std::string::npos)
+    return reason;
+  return {reason.code, fmt::format("{}: {}", name, reason.message)};
+}
+
+} // namespace
 
 RootDelivery::RootDelivery(std::uint32_t workers, std::uint32_t workers_per_replica, Nanoseconds stall,
                            Nanoseconds timeout)
@@ -38,6 +49,14 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, bool seed, std
       Actions aborted = fail_delivery(Failure{Code::peer_failed, records_[w].error}, now);
       return aborted;
     }
+  // A failed update may leave replicas at different versions; one delta has one base.
+  for (std::uint32_t w = 1; !seed && w < workers_.size(); ++w)
+    if (records_[w].version != records_[0].version)
+      return fail_delivery(
+        Failure{Code::unsupported, fmt::format("worker {} is at version {} and worker 0 at version {}: an update of "
+                                               "workers of different versions is not supported yet",
+                                               w, records_[w].version, records_[0].version)},
+        now);
   return actions;
 }
 
@@ -62,9 +81,10 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   case Phase::sealing:
     return worker.step < Step::staged;
   case Phase::committing:
-    return worker.step < Step::released;
+    // One that has applied waits for its replica, not the other way round.
+    return worker.step == Step::staged || (worker.step == Step::applied && worker.release_given);
   case Phase::aborting:
-    return !records_[w].lost && worker.step != Step::undone;
+    return !records_[w].lost && worker.step != Step::undone && worker.step != Step::released;
   }
   return false;
 }
@@ -109,8 +129,10 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Ready& messa
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::FlushStaged& message, Nanoseconds now) {
   if (out_of_place(w, message.delivery) || phase_ == Phase::aborting)
     return {};
-  touch(w, now);
   Worker& worker = workers_[w];
+  if (message.sequence < worker.flushes_staged)
+    return {}; // a duplicate flush is acknowledged again: neither wrong nor progress
+  touch(w, now);
   if (message.sequence != worker.flushes_staged || message.sequence >= flushes_sent_)
     return wrong(w, "FlushStaged", now);
   ++worker.flushes_staged;
@@ -129,7 +151,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Staged& mess
   if (out_of_place(w, message.delivery) || phase_ == Phase::aborting)
     return {};
   touch(w, now);
-  if (phase_ != Phase::sealing || workers_[w].step != Step::ready)
+  if (phase_ != Phase::sealing || workers_[w].step != Step::ready || workers_[w].flushes_staged != flushes_sent_)
     return wrong(w, "Staged", now);
   // A worker that answers without having received must not pass: its count is compared with what was sent.
   if (message.bytes != bytes_sent_) {
@@ -166,26 +188,28 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& mes
   for (std::uint32_t member = first; member < first + workers_per_replica_; ++member)
     if (workers_[member].step != Step::applied)
       return actions;
-  for (std::uint32_t member = first; member < first + workers_per_replica_; ++member)
+  for (std::uint32_t member = first; member < first + workers_per_replica_; ++member) {
+    touch(member, now);
+    workers_[member].release_given = true;
     actions.send.push_back({member, wire::Release{delivery_}});
+  }
   return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Released& message, Nanoseconds now) {
   if (out_of_place(w, message.delivery))
     return {};
+  const bool due = workers_[w].release_given && workers_[w].step == Step::applied && message.version == target_;
+  if (!due && phase_ == Phase::aborting)
+    return {};
   touch(w, now);
-  if (phase_ == Phase::aborting) {
-    // Release and Undo crossed: it serves the target.
-    workers_[w].step = Step::undone;
-    records_[w].version = message.version;
-    return finish_abort_if_done();
-  }
-  if (phase_ != Phase::committing || workers_[w].step != Step::applied || message.version != target_)
+  if (!due)
     return wrong(w, "Released", now);
   workers_[w].step = Step::released;
   records_[w].version = target_;
   records_[w].pause_ns = message.pause_ns;
+  if (phase_ == Phase::aborting)
+    return finish_abort_if_done();
   Actions actions;
   if (all_at(Step::released)) {
     phase_ = Phase::idle;
@@ -195,7 +219,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Released& me
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Undone& message, Nanoseconds now) {
-  if (out_of_place(w, message.delivery) || phase_ != Phase::aborting)
+  if (out_of_place(w, message.delivery) || phase_ != Phase::aborting || workers_[w].release_given)
     return {};
   touch(w, now);
   workers_[w].step = Step::undone;
@@ -205,14 +229,16 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Undone& mess
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Failed& message, Nanoseconds now) {
-  if (w >= workers_.size() || records_[w].lost)
+  // About an earlier delivery, it is as late as any other answer.
+  if (w >= workers_.size() || records_[w].lost || (message.delivery != 0 && message.delivery != delivery_))
     return {};
-  touch(w, now);
+  const Failure reason = naming(w, {message.code, message.message});
   if (records_[w].error.empty())
-    records_[w].error = message.message;
+    records_[w].error = reason.message;
+  // No progress: a worker that repeats it must not hold up an abort.
   if (phase_ == Phase::idle || phase_ == Phase::aborting)
     return {};
-  return fail_delivery(Failure{message.code, message.message}, now);
+  return fail_delivery(reason, now);
 }
 
 RootDelivery::Actions RootDelivery::fail_delivery(Failure reason, Nanoseconds now) {
@@ -221,7 +247,7 @@ RootDelivery::Actions RootDelivery::fail_delivery(Failure reason, Nanoseconds no
   restart_clocks(now);
   Actions actions;
   for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    if (!records_[w].lost)
+    if (!records_[w].lost && !workers_[w].release_given)
       actions.send.push_back({w, wire::Undo{delivery_, failure_->message}});
   Actions done = finish_abort_if_done();
   actions.over = done.over;
@@ -240,9 +266,10 @@ RootDelivery::Actions RootDelivery::finish_abort_if_done() {
   return actions;
 }
 
-RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& reason, Nanoseconds now) {
+RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& why, Nanoseconds now) {
   if (w >= workers_.size() || records_[w].lost)
     return {};
+  const Failure reason = naming(w, why);
   records_[w].lost = true;
   if (records_[w].error.empty())
     records_[w].error = reason.message;
@@ -263,7 +290,9 @@ RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
   if (phase_ == Phase::idle)
     return {};
   for (std::uint32_t w = 0; w < workers_.size(); ++w) {
-    if (!waits_for(w) || now - workers_[w].progress < stall_)
+    if (!waits_for(w))
+      touch(w, now); // so that a pause of the trainer's side is not held against it
+    if (now - workers_[w].progress < stall_)
       continue;
     const Failure reason{Code::timed_out,
                          fmt::format("worker {} made no progress for {:.1f} s (update.stall) in the update to "

@@ -4,8 +4,9 @@
 //   beginning --all ready--> sending --sealed--> sealing --all staged--> committing --all applied, replica by
 //   replica--> released --all released--> done          any failure: aborting --all undone or lost--> done (failed)
 //
-// Below a commit nothing of the version exists anywhere. A worker that is waited for and makes no progress within
-// `stall` fails the delivery by name.
+// Below a commit nothing of the version exists anywhere. A release is never taken back: an abort undoes the others and
+// waits for those to say Released. A worker that is waited for and makes no progress within `stall` fails the delivery
+// by name; its clock runs only while it is waited for.
 #pragma once
 
 #include "result.hpp"
@@ -85,8 +86,9 @@ private:
   enum class Step : std::uint8_t { none, ready, staged, applied, released, undone };
   struct Worker {
     Step step = Step::none;
+    bool release_given = false; ///< from here on it serves the target, whatever happens to others
     std::uint64_t flushes_staged = 0;
-    Nanoseconds progress = 0;
+    Nanoseconds progress = 0; ///< when it last moved, or was last not waited for
   };
 
   [[nodiscard]] bool out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept;

@@ -56,6 +56,9 @@ Result<WorkerProtocol::Fresh> WorkerProtocol::flush(std::uint64_t delivery, std:
   if (sealed_ && sequence >= sealed_flushes_)
     return fail(Code::invalid_input, "delivery {}: flush {} after the manifest announced {}", delivery, sequence,
                 sealed_flushes_);
+  if (sealed_ && sequence + 1 == sealed_flushes_ && bytes_ + bytes != sealed_bytes_)
+    return fail(Code::invalid_input, "delivery {}: {} flushes of {} bytes came, the manifest announced {} bytes",
+                delivery, sealed_flushes_, bytes_ + bytes, sealed_bytes_);
   ++flushes_;
   bytes_ += bytes;
   return Fresh::fresh;
@@ -79,7 +82,7 @@ wire::Staged WorkerProtocol::verified() {
 }
 
 Result<void> WorkerProtocol::commit(const wire::Commit& message) {
-  if (!running_ || message.delivery != delivery_ || !verified_ || committed_)
+  if (!running_ || message.delivery != delivery_ || !verified_ || committed_ || state_ == WorkerState::dirty)
     return fail(Code::call_order, "the commit of delivery {}, which is not staged", message.delivery);
   committed_ = true;
   state_ = WorkerState::in_doubt;
@@ -87,11 +90,11 @@ Result<void> WorkerProtocol::commit(const wire::Commit& message) {
 }
 
 void WorkerProtocol::applied() {
-  applied_ = true;
+  applied_ = committed_;
 }
 
 Result<wire::Released> WorkerProtocol::release(const wire::Release& message) {
-  if (!running_ || message.delivery != delivery_ || !applied_)
+  if (!running_ || message.delivery != delivery_ || !applied_ || state_ == WorkerState::dirty)
     return fail(Code::call_order, "the release of delivery {}, which is not applied", message.delivery);
   running_ = false;
   version_ = target_;
@@ -100,7 +103,7 @@ Result<wire::Released> WorkerProtocol::release(const wire::Release& message) {
 }
 
 Result<WorkerProtocol::Undoing> WorkerProtocol::undo(const wire::Undo& message) {
-  if (message.delivery != delivery_ && message.delivery > delivery_) {
+  if (!running_ && message.delivery > delivery_) {
     // Its Begin never took effect here: remember the id, so that a late Begin is refused.
     delivery_ = message.delivery;
     return Undoing{false, wire::Undone{message.delivery, version_}};

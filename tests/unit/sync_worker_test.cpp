@@ -1,0 +1,334 @@
+// Contract of a worker's protocol (sync/worker.hpp): what is legal in which state. A call out of order is an error that
+// names it and changes nothing, and the delivery can still be finished afterwards.
+#include "catch.hpp"
+#include "text_matchers.hpp"
+
+#include "sync/worker.hpp"
+
+#include <functional>
+
+namespace {
+
+using namespace deltawire;
+using sync::WorkerProtocol;
+using sync::WorkerState;
+using Fresh = WorkerProtocol::Fresh;
+
+wire::Begin seed_begin(std::uint64_t delivery, std::uint64_t target) {
+  return {delivery, wire::DeliveryKind::seed, 0, target};
+}
+wire::Begin delta_begin(std::uint64_t delivery, std::uint64_t base, std::uint64_t target) {
+  return {delivery, wire::DeliveryKind::delta, base, target};
+}
+wire::Seal manifest(std::uint64_t delivery, std::uint64_t flushes, std::uint64_t bytes) {
+  return {delivery, flushes, bytes, {}};
+}
+
+/// Everything that can be seen from outside.
+struct Facts {
+  WorkerState state;
+  std::uint64_t version, delivery, target;
+  bool in_place, complete;
+
+  explicit Facts(const WorkerProtocol& worker)
+    : state(worker.state()), version(worker.version()), delivery(worker.delivery()), target(worker.target()),
+      in_place(worker.in_place()), complete(worker.complete()) {}
+  friend bool operator==(const Facts&, const Facts&) = default;
+};
+
+/// Seeded to version 1 by delivery 1.
+WorkerProtocol seeded() {
+  WorkerProtocol worker;
+  REQUIRE(worker.begin(seed_begin(1, 1)));
+  REQUIRE(worker.flush(1, 0, 100) == Fresh::fresh);
+  REQUIRE(worker.seal(manifest(1, 1, 100)));
+  (void)worker.verified();
+  REQUIRE(worker.commit({1}));
+  worker.applied();
+  REQUIRE(worker.release({1}));
+  return worker;
+}
+
+// The steps of delivery 2, a delta from version 1 to 2 of two flushes of 10 and 20 bytes.
+enum Stage : int { idle, begun, one_flush, all_flushes, sealed, verified, committed, applied, released };
+
+void step(WorkerProtocol& worker, int to) {
+  switch (to) {
+  case begun:
+    REQUIRE(worker.begin(delta_begin(2, 1, 2)));
+    break;
+  case one_flush:
+    REQUIRE(worker.flush(2, 0, 10) == Fresh::fresh);
+    break;
+  case all_flushes:
+    REQUIRE(worker.flush(2, 1, 20) == Fresh::fresh);
+    break;
+  case sealed:
+    REQUIRE(worker.seal(manifest(2, 2, 30)));
+    break;
+  case verified:
+    REQUIRE(worker.complete());
+    REQUIRE(worker.verified().bytes == 30);
+    break;
+  case committed:
+    REQUIRE(worker.commit({2}));
+    break;
+  case applied:
+    worker.applied();
+    break;
+  case released: {
+    const auto answer = worker.release({2});
+    REQUIRE(answer);
+    REQUIRE(answer->version == 2);
+    break;
+  }
+  default:
+    break;
+  }
+}
+
+/// A worker at a stage of delivery 2.
+WorkerProtocol at(int stage) {
+  WorkerProtocol worker = seeded();
+  for (int each = begun; each <= stage; ++each)
+    step(worker, each);
+  return worker;
+}
+
+struct Refused {
+  const char* name;
+  std::vector<int> stages; ///< where it must be refused
+  std::function<std::optional<Failure>(WorkerProtocol&)> call;
+};
+
+template <class T>
+std::optional<Failure> failure_of(const Result<T>& result) {
+  return result ? std::nullopt : std::optional(result.error());
+}
+
+const std::vector<int> everywhere{idle, begun, one_flush, all_flushes, sealed, verified, committed, applied, released};
+const std::vector<int> running{begun, one_flush, all_flushes, sealed, verified, committed, applied};
+
+const std::vector<Refused>& refused_calls() {
+  static const std::vector<Refused> calls{
+    {"begin twice",
+     {begun, one_flush, all_flushes, sealed, verified, committed, applied, released},
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(2, 1, 2))); }},
+    {"begin while another delivery runs", running,
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(3, 1, 3))); }},
+    {"begin of an old delivery", everywhere,
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(1, 1, 9))); }},
+    {"begin on a base that it does not have", everywhere,
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(9, 7, 10))); }},
+    {"begin to the version it has", everywhere,
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(9, worker.version(), worker.version()))); }},
+    {"begin to an earlier version",
+     {released},
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(9, 2, 1))); }},
+    {"a seed while it serves", everywhere, [](auto& worker) { return failure_of(worker.begin(seed_begin(9, 9))); }},
+    {"a flush that is not due",
+     {idle, begun, one_flush, sealed, verified, committed, applied, released},
+     [](auto& worker) { return failure_of(worker.flush(2, 2, 5)); }},
+    {"a flush with a gap", {begun}, [](auto& worker) { return failure_of(worker.flush(2, 1, 20)); }},
+    {"a flush with no delivery", {idle, released}, [](auto& worker) { return failure_of(worker.flush(2, 0, 10)); }},
+    {"a flush of an old delivery", everywhere, [](auto& worker) { return failure_of(worker.flush(1, 0, 10)); }},
+    {"a flush of a later delivery", everywhere, [](auto& worker) { return failure_of(worker.flush(3, 0, 10)); }},
+    {"a manifest that is not due",
+     {idle, sealed, verified, committed, applied, released},
+     [](auto& worker) { return failure_of(worker.seal(manifest(2, 2, 30))); }},
+    {"a manifest of an old delivery", everywhere,
+     [](auto& worker) { return failure_of(worker.seal(manifest(1, 2, 30))); }},
+    {"a manifest of fewer flushes than came",
+     {all_flushes},
+     [](auto& worker) { return failure_of(worker.seal(manifest(2, 1, 10))); }},
+    {"a manifest of other bytes than came",
+     {all_flushes},
+     [](auto& worker) { return failure_of(worker.seal(manifest(2, 2, 31))); }},
+    {"a commit before it is staged",
+     {idle, begun, one_flush, all_flushes, sealed},
+     [](auto& worker) { return failure_of(worker.commit({2})); }},
+    {"a second commit", {committed, applied, released}, [](auto& worker) { return failure_of(worker.commit({2})); }},
+    {"a commit of an old delivery", everywhere, [](auto& worker) { return failure_of(worker.commit({1})); }},
+    {"a release before it has applied",
+     {idle, begun, one_flush, all_flushes, sealed, verified, committed},
+     [](auto& worker) { return failure_of(worker.release({2})); }},
+    {"a second release", {released}, [](auto& worker) { return failure_of(worker.release({2})); }},
+    {"a release of an old delivery", everywhere, [](auto& worker) { return failure_of(worker.release({1})); }},
+    {"an undo of an old delivery", everywhere,
+     [](auto& worker) {
+       return failure_of(worker.undo({1, "test"}));
+     }},
+    {"an undo after the release",
+     {released},
+     [](auto& worker) {
+       return failure_of(worker.undo({2, "test"}));
+     }},
+    {"an undo of a later delivery while one runs", running,
+     [](auto& worker) {
+       return failure_of(worker.undo({3, "test"}));
+     }},
+  };
+  return calls;
+}
+
+} // namespace
+
+TEST_CASE("the straight path of a delta goes through the states of the design") {
+  WorkerProtocol worker;
+  REQUIRE(worker.state() == WorkerState::empty);
+  REQUIRE(worker.begin(seed_begin(1, 1))->version == 0);
+  REQUIRE(worker.state() == WorkerState::seeding);
+  REQUIRE(worker.in_place());
+  worker = seeded();
+  REQUIRE(worker.state() == WorkerState::serving);
+  REQUIRE(worker.version() == 1);
+  const WorkerState expected[] = {WorkerState::serving,  WorkerState::staging,  WorkerState::staging,
+                                  WorkerState::staging,  WorkerState::staging,  WorkerState::staging,
+                                  WorkerState::in_doubt, WorkerState::in_doubt, WorkerState::serving};
+  for (int stage = idle; stage <= released; ++stage) {
+    CAPTURE(stage);
+    worker = at(stage);
+    REQUIRE(worker.state() == expected[stage]);
+    REQUIRE(worker.version() == (stage == released ? 2 : 1));
+    REQUIRE(worker.complete() == (stage == sealed));
+    REQUIRE_FALSE(worker.in_place());
+  }
+}
+
+TEST_CASE("a call out of order is refused by name, changes nothing, and the delivery can still be finished") {
+  std::uint64_t cases = 0;
+  for (const Refused& refused : refused_calls())
+    for (const int stage : refused.stages) {
+      CAPTURE(refused.name, stage);
+      WorkerProtocol worker = at(stage);
+      const Facts before(worker);
+      const auto failure = refused.call(worker);
+      REQUIRE(failure);
+      REQUIRE_THAT(failure->message, test::contains("deliver") || test::contains("delta") || test::contains("seed"));
+      REQUIRE((Facts(worker) == before));
+      for (int each = stage + 1; each <= released; ++each)
+        step(worker, each);
+      REQUIRE(worker.state() == WorkerState::serving);
+      REQUIRE(worker.version() == 2);
+      ++cases;
+    }
+  fmt::print("worker: {} calls out of order, {} cases\n", refused_calls().size(), cases);
+}
+
+TEST_CASE("a delta before any seed is refused") {
+  WorkerProtocol worker;
+  const auto answer = worker.begin(delta_begin(1, 0, 1));
+  REQUIRE_FALSE(answer);
+  REQUIRE(answer.error().code == Code::call_order);
+  REQUIRE_THAT(answer.error().message, test::contains("before any seed"));
+  REQUIRE(worker.state() == WorkerState::empty);
+  REQUIRE(worker.begin(seed_begin(1, 1)));
+}
+
+TEST_CASE("a duplicate flush is told as one and counts once, also after the manifest and the commit") {
+  for (int stage = one_flush; stage <= applied; ++stage) {
+    CAPTURE(stage);
+    WorkerProtocol worker = at(stage);
+    const Facts before(worker);
+    REQUIRE(worker.flush(2, 0, 10) == Fresh::duplicate);
+    REQUIRE((Facts(worker) == before));
+    for (int each = stage + 1; each <= released; ++each)
+      step(worker, each);
+    REQUIRE(worker.version() == 2);
+  }
+}
+
+TEST_CASE("a manifest may overtake the last flushes, and holds for them") {
+  WorkerProtocol worker = at(one_flush);
+  REQUIRE(worker.seal(manifest(2, 2, 30)));
+  REQUIRE_FALSE(worker.complete());
+  const auto other_bytes = worker.flush(2, 1, 21);
+  REQUIRE_FALSE(other_bytes);
+  REQUIRE_THAT(other_bytes.error().message, test::contains("announced 30 bytes"));
+  REQUIRE_FALSE(worker.complete());
+  REQUIRE(worker.flush(2, 1, 20) == Fresh::fresh);
+  REQUIRE(worker.complete());
+  REQUIRE_FALSE(worker.flush(2, 2, 0));
+  REQUIRE(worker.verified().bytes == 30);
+}
+
+TEST_CASE("an update without flushes is complete with its manifest") {
+  WorkerProtocol worker = at(begun);
+  REQUIRE_FALSE(worker.complete());
+  REQUIRE(worker.seal(manifest(2, 0, 0)));
+  REQUIRE(worker.complete());
+}
+
+TEST_CASE("an undo puts values back only where they were applied, and the worker serves its base") {
+  for (int stage = begun; stage <= applied; ++stage) {
+    CAPTURE(stage);
+    WorkerProtocol worker = at(stage);
+    const auto undoing = worker.undo({2, "test"});
+    REQUIRE(undoing);
+    REQUIRE(undoing->exchange_back == (stage == applied));
+    REQUIRE(undoing->answer.delivery == 2);
+    REQUIRE(undoing->answer.version == 1);
+    REQUIRE(worker.state() == WorkerState::serving);
+    REQUIRE(worker.version() == 1);
+    REQUIRE_FALSE(worker.undo({2, "test"}));
+    REQUIRE_FALSE(worker.flush(2, 2, 1));
+    REQUIRE_FALSE(worker.commit({2}));
+    REQUIRE_FALSE(worker.release({2}));
+    REQUIRE_FALSE(worker.begin(delta_begin(2, 1, 2)));
+    REQUIRE(worker.begin(delta_begin(3, 1, 3)));
+  }
+}
+
+TEST_CASE("an undone seed leaves the worker dirty until the next seed") {
+  WorkerProtocol worker;
+  REQUIRE(worker.begin(seed_begin(1, 1)));
+  const auto undoing = worker.undo({1, "test"});
+  REQUIRE(undoing);
+  REQUIRE_FALSE(undoing->exchange_back);
+  REQUIRE(worker.state() == WorkerState::dirty);
+  const auto delta = worker.begin(delta_begin(2, 0, 2));
+  REQUIRE_FALSE(delta);
+  REQUIRE_THAT(delta.error().message, test::contains("dirty"));
+  REQUIRE(worker.begin(seed_begin(2, 2)));
+  REQUIRE(worker.state() == WorkerState::seeding);
+}
+
+TEST_CASE("an undo of a delivery that never began here is answered, and its late begin refused") {
+  WorkerProtocol worker = seeded();
+  const auto undoing = worker.undo({2, "test"});
+  REQUIRE(undoing);
+  REQUIRE_FALSE(undoing->exchange_back);
+  REQUIRE(undoing->answer.version == 1);
+  REQUIRE(worker.state() == WorkerState::serving);
+  REQUIRE_FALSE(worker.begin(delta_begin(2, 1, 2)));
+  REQUIRE(worker.begin(delta_begin(3, 1, 3)));
+}
+
+TEST_CASE("spoiled memory is neither committed nor served, and an undo does not call it whole") {
+  for (int stage = begun; stage <= applied; ++stage) {
+    CAPTURE(stage);
+    WorkerProtocol worker = at(stage);
+    worker.spoiled();
+    REQUIRE(worker.state() == WorkerState::dirty);
+    REQUIRE_FALSE(worker.commit({2}));
+    REQUIRE_FALSE(worker.release({2}));
+    REQUIRE(worker.state() == WorkerState::dirty);
+    REQUIRE(worker.undo({2, "test"}));
+    REQUIRE(worker.state() == WorkerState::dirty);
+    REQUIRE_FALSE(worker.begin(delta_begin(3, 1, 3)));
+    REQUIRE(worker.begin(seed_begin(3, 3)));
+  }
+}
+
+TEST_CASE("nothing counts as applied before the commit") {
+  WorkerProtocol worker = at(verified);
+  worker.applied();
+  REQUIRE_FALSE(worker.release({2}));
+  REQUIRE_FALSE(worker.undo({2, "test"})->exchange_back);
+}
+
+TEST_CASE("every state of a worker has a name") {
+  for (const auto state : {WorkerState::empty, WorkerState::seeding, WorkerState::serving, WorkerState::staging,
+                           WorkerState::in_doubt, WorkerState::dirty})
+    REQUIRE(to_string(state) != "unknown");
+}

@@ -43,7 +43,10 @@ Result<void> AgreementRoot::hello(const wire::Hello& hello) {
 
 Result<void> AgreementRoot::declare(wire::Role role, std::uint32_t index, layout::Declaration declaration) {
   Peer* peer = find(role, index);
-  if (peer == nullptr || peer->declared)
+  if (peer == nullptr)
+    return fail(Code::disagreement, "{} declares its parameters: the root's topology has no such {}",
+                peer_name(role, index), role == wire::Role::rank ? "rank" : "worker");
+  if (peer->declared)
     return fail(Code::call_order, "{} declares its parameters twice", peer_name(role, index));
   peer->declared = true;
   peer->declaration = std::move(declaration);
@@ -51,7 +54,8 @@ Result<void> AgreementRoot::declare(wire::Role role, std::uint32_t index, layout
 }
 
 std::optional<Result<std::vector<layout::SlotSpec>>> AgreementRoot::catalogue() {
-  if (catalogue_made_ || !std::all_of(ranks_.begin(), ranks_.end(), [](const Peer& peer) { return peer.declared; }))
+  if (catalogue_made_ || planned_ ||
+      !std::all_of(ranks_.begin(), ranks_.end(), [](const Peer& peer) { return peer.declared; }))
     return std::nullopt;
   catalogue_made_ = true;
   std::vector<layout::Declaration> declarations;

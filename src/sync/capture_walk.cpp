@@ -1,5 +1,6 @@
 #include "sync/capture_walk.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace deltawire::sync {
@@ -48,7 +49,7 @@ void CaptureWalk::done(const HandOut& hand_out, std::uint64_t changed, std::uint
     deferred_.insert(at, hand_out.chunk);
   }
   if (hand_out.work == Work::capture_and_encode || hand_out.work == Work::encode)
-    credit_.refund(worst_[hand_out.chunk] - encoded);
+    credit_.refund(worst_[hand_out.chunk] - std::min(encoded, worst_[hand_out.chunk]));
 }
 
 } // namespace deltawire::sync

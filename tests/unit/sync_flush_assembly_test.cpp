@@ -1,0 +1,234 @@
+// Contract of sync/flush_assembly.hpp: whole pieces, in order, in flushes of at most the cap; one flush on the wire
+// while the next is assembled, and no more; sealed at the end of a window while the wire is idle.
+#include "catch.hpp"
+#include "delta_random_block.hpp"
+#include "random.hpp"
+#include "text_matchers.hpp"
+
+#include "delta/piece.hpp"
+#include "sync/flush_assembly.hpp"
+
+#include <deque>
+
+namespace {
+
+using namespace deltawire;
+using sync::FlushAssembly;
+using test::uniform;
+using Buffer = FlushAssembly::Buffer;
+
+layout::Block flat_block(std::uint32_t id, DType dtype, std::uint64_t elements) {
+  layout::Block block;
+  block.id = id;
+  block.dtype = dtype;
+  block.extents = {static_cast<layout::Index>(elements)};
+  block.local_strides = {1};
+  block.slot_strides = {1};
+  return block;
+}
+
+/// Random pieces, deltas and values, none larger than the limit.
+std::vector<Buffer> random_pieces(std::mt19937_64& random, std::size_t limit) {
+  delta::PieceEncoder encoder(limit);
+  std::vector<Buffer> pieces;
+  for (std::uint64_t ranges = uniform(random, 0, 8); ranges > 0; --ranges) {
+    const DType dtype = uniform(random, 0, 1) ? DType::bf16 : DType::f32;
+    const std::size_t size = size_of(dtype);
+    const std::uint64_t elements = uniform(random, 1, 600);
+    const layout::Block block = flat_block(static_cast<std::uint32_t>(ranges), dtype, elements);
+    std::vector<std::byte> values(elements * size);
+    for (std::byte& byte : values)
+      byte = static_cast<std::byte>(random());
+    if (uniform(random, 0, 1)) {
+      encoder.add_values(block, 0, elements, values.data());
+    } else {
+      std::vector<std::uint16_t> positions;
+      const std::uint64_t gap = uniform(random, 1, 40);
+      for (std::uint64_t at = uniform(random, 0, gap); at < elements; at += uniform(random, 1, gap))
+        positions.push_back(static_cast<std::uint16_t>(at));
+      encoder.start_range(block, 0, elements);
+      if (!positions.empty())
+        encoder.add_changes(0, positions, values.data());
+      encoder.finish_range();
+    }
+    const delta::EncodedPieces encoded = encoder.take();
+    std::uint64_t begin = 0;
+    for (const std::uint64_t end : encoded.ends) {
+      pieces.emplace_back(encoded.bytes.begin() + static_cast<std::ptrdiff_t>(begin),
+                          encoded.bytes.begin() + static_cast<std::ptrdiff_t>(end));
+      begin = end;
+    }
+  }
+  return pieces;
+}
+
+/// One delivery; every promise is checked after every event. Returns the number of flushes.
+std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, std::uint64_t cap, std::size_t limit) {
+  const std::vector<Buffer> pieces = random_pieces(random, limit);
+  assembly.begin();
+  std::size_t given = 0; // pieces that went in
+  std::size_t came = 0;  // pieces that came out
+  std::uint64_t bytes_in = 0, bytes_out = 0, consumed = 0;
+  std::uint64_t flushes = 0;
+  std::uint64_t on_wire = 0;
+  bool window_end = false; // the last input was the end of a window
+  bool finishing = false;
+
+  const auto settle = [&] {
+    while (true) {
+      auto step = assembly.advance();
+      if (!step)
+        FAIL(step.error().message);
+      consumed += step->consumed;
+      if (step->flush) {
+        const Buffer& payload = step->flush->payload;
+        REQUIRE(on_wire == 0);
+        REQUIRE_FALSE(payload.empty());
+        REQUIRE(payload.size() <= cap);
+        REQUIRE(step->flush->sequence == flushes++);
+        on_wire = payload.size();
+        bytes_out += payload.size();
+        std::size_t at = 0;
+        while (at < payload.size()) {
+          REQUIRE(came < given);
+          const Buffer& piece = pieces[came++];
+          REQUIRE(at + piece.size() <= payload.size());
+          REQUIRE(std::equal(piece.begin(), piece.end(), payload.begin() + static_cast<std::ptrdiff_t>(at)));
+          at += piece.size();
+        }
+        // Sealed because it was full, or because there is nothing more for now and that was announced.
+        const bool full = came < given && payload.size() + pieces[came].size() > cap;
+        REQUIRE((full || ((window_end || finishing) && came == given)));
+      }
+      REQUIRE(assembly.held_bytes() <= 2 * cap);
+      REQUIRE(assembly.held_bytes() == consumed - bytes_out + on_wire);
+      if (!step->flush && step->consumed == 0)
+        break;
+    }
+    if (on_wire == 0 && (window_end || finishing))
+      REQUIRE(bytes_out == bytes_in);
+    // What is assembled is held back only by a full buffer: input waits for nothing else.
+    if (consumed < bytes_in) {
+      REQUIRE(on_wire > 0);
+    }
+    REQUIRE(assembly.finished() == (finishing && bytes_out == bytes_in));
+  };
+
+  while (!assembly.finished() || on_wire > 0) {
+    const std::uint64_t choice = uniform(random, 0, 5);
+    if (choice <= 1 && !finishing) {
+      Buffer round;
+      for (std::uint64_t count = uniform(random, 0, 4); count > 0 && given < pieces.size(); --count, ++given)
+        round.insert(round.end(), pieces[given].begin(), pieces[given].end());
+      bytes_in += round.size();
+      window_end = false;
+      assembly.add_round(std::move(round));
+    } else if (choice == 2 && !finishing) {
+      window_end = true;
+      assembly.window_ended();
+    } else if (choice == 3 && given == pieces.size() && !finishing) {
+      finishing = true;
+      assembly.finish();
+    } else if (choice >= 4 && on_wire > 0) {
+      on_wire = 0;
+      assembly.wire_free();
+    } else {
+      continue;
+    }
+    settle();
+  }
+  REQUIRE(came == pieces.size());
+  REQUIRE(consumed == bytes_in);
+  REQUIRE(assembly.flushes() == flushes);
+  REQUIRE(assembly.payload_bytes() == bytes_out);
+  return flushes;
+}
+
+Buffer values_piece(std::uint64_t elements) {
+  delta::PieceEncoder encoder(std::size_t{1} << 20);
+  const std::vector<std::byte> values(elements * 2);
+  encoder.add_values(flat_block(1, DType::bf16, elements), 0, elements, values.data());
+  return encoder.take().bytes;
+}
+
+} // namespace
+
+TEST_CASE("pieces leave whole and in order in flushes of at most the cap, two buffers at a time") {
+  CAPTURE(test::seed());
+  std::uint64_t flushes = 0;
+  for (std::uint64_t schedule = 0; schedule < 300; ++schedule) {
+    CAPTURE(schedule);
+    auto random = test::generator(7300000 + schedule);
+    const std::size_t limit = delta::least_piece_limit(4) + uniform(random, 0, 500);
+    const std::uint64_t cap = limit + uniform(random, 0, 3) * uniform(random, 0, 700);
+    FlushAssembly assembly(cap);
+    for (std::uint64_t deliveries = uniform(random, 1, 3); deliveries > 0; --deliveries)
+      flushes += deliver(random, assembly, cap, limit);
+  }
+  fmt::print("flush assembly: seed {}, 300 schedules, {} flushes\n", test::seed(), flushes);
+  REQUIRE(flushes > 1000);
+}
+
+TEST_CASE("an update without changes finishes without a flush") {
+  FlushAssembly assembly(1000);
+  assembly.begin();
+  assembly.add_round({});
+  assembly.window_ended();
+  REQUIRE_FALSE(assembly.advance()->flush);
+  REQUIRE_FALSE(assembly.finished());
+  assembly.finish();
+  REQUIRE_FALSE(assembly.advance()->flush);
+  REQUIRE(assembly.finished());
+  REQUIRE(assembly.flushes() == 0);
+}
+
+TEST_CASE("the end of a window seals at once while the wire is idle, and later while it is busy") {
+  FlushAssembly assembly(1000);
+  assembly.begin();
+  assembly.add_round(values_piece(10));
+  REQUIRE_FALSE(assembly.advance()->flush);
+  assembly.window_ended();
+  REQUIRE(assembly.advance()->flush->sequence == 0);
+  assembly.add_round(values_piece(10));
+  assembly.window_ended();
+  const auto busy = assembly.advance();
+  REQUIRE(busy->consumed > 0);
+  REQUIRE_FALSE(busy->flush);
+  assembly.wire_free();
+  REQUIRE(assembly.advance()->flush->sequence == 1);
+}
+
+TEST_CASE("a delivery that begins anew keeps nothing of the last one") {
+  FlushAssembly assembly(1000);
+  assembly.begin();
+  assembly.add_round(values_piece(10));
+  assembly.window_ended();
+  REQUIRE(assembly.advance()->flush);
+  assembly.add_round(values_piece(20));
+  REQUIRE_FALSE(assembly.advance()->flush);
+  assembly.begin();
+  REQUIRE(assembly.held_bytes() == 0);
+  REQUIRE(assembly.payload_bytes() == 0);
+  assembly.finish();
+  REQUIRE_FALSE(assembly.advance()->flush);
+  REQUIRE(assembly.finished());
+}
+
+TEST_CASE("a piece larger than a flush is refused") {
+  FlushAssembly assembly(50);
+  assembly.begin();
+  assembly.add_round(values_piece(100));
+  const auto step = assembly.advance();
+  REQUIRE_FALSE(step);
+  REQUIRE(step.error().code == Code::internal);
+  REQUIRE_THAT(step.error().message, test::contains("flush of 50"));
+}
+
+TEST_CASE("a round that ends inside a piece is refused") {
+  FlushAssembly assembly(1000);
+  assembly.begin();
+  Buffer round = values_piece(100);
+  round.pop_back();
+  assembly.add_round(std::move(round));
+  REQUIRE_FALSE(assembly.advance());
+}

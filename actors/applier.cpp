@@ -1,0 +1,375 @@
+#include "actors/applier.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <tuple>
+
+namespace deltawire::actors {
+namespace {
+
+using Self = ApplierActor::stateful_pointer<ApplierState>;
+
+delta::BoundBlock bound_block(const WorkerWork& work, std::uint32_t bound) {
+  const layout::Block& block = work.blocks[bound];
+  return {&block, work.parameters[block.parameter]};
+}
+
+/// Index of the blocks by id, and which copy of a cell each bound block belongs to.
+void index_blocks(ApplierState& state) {
+  const WorkerWork& work = *state.work;
+  state.first_bound.assign(work.block_ids + 1, 0);
+  for (const layout::Block& block : work.blocks)
+    ++state.first_bound[block.id + 1];
+  for (std::size_t id = 0; id < work.block_ids; ++id)
+    state.first_bound[id + 1] += state.first_bound[id];
+  // A parameter may read a cell more than once: the n-th copy in a parameter is a copy of its own.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> index;
+  std::uint32_t ordinal = 0;
+  for (std::size_t b = 0; b < work.blocks.size(); ++b) {
+    const layout::Block& block = work.blocks[b];
+    const bool again = b > 0 && work.blocks[b - 1].id == block.id && work.blocks[b - 1].parameter == block.parameter;
+    ordinal = again ? ordinal + 1 : 0;
+    const auto [at, added] =
+      index.try_emplace({block.parameter, block.cell, ordinal}, static_cast<std::uint32_t>(state.cell_copies.size()));
+    if (added)
+      state.cell_copies.push_back({block.cell, block.parameter, 0, 0});
+    state.copy_of.push_back(at->second);
+  }
+}
+
+void forget_delivery(ApplierState& state) {
+  state.staged.clear();
+  state.copies.clear();
+  state.flushes.clear();
+  state.high_water.remove(state.staged_bytes);
+  state.staged_bytes = 0;
+  state.manifest.reset();
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.change = 0;
+  std::fill(state.written.begin(), state.written.end(), 0);
+}
+
+/// Tells the root; the delivery is given up there and undone by its order.
+void fail_delivery(Self self, const Failure& failure) {
+  ApplierState& state = self->state;
+  const std::string message = fmt::format("worker {}: {}", state.work->worker, failure.message);
+  state.control->send(wire::Failed{failure.code, message, state.protocol.delivery()});
+}
+
+/// Runs an engine's hook; what it throws becomes a failure.
+template <class Hook>
+Result<void> run_hook(const char* name, Hook&& hook) {
+  try {
+    hook();
+    return {};
+  } catch (const std::exception& error) {
+    return fail(Code::peer_failed, "{} threw: {}", name, error.what());
+  } catch (...) {
+    return fail(Code::peer_failed, "{} threw something that is no std::exception", name);
+  }
+}
+
+Result<void> pause(ApplierState& state) {
+  auto paused = run_hook("on_pause", [&] {
+    if (state.work->on_pause)
+      state.work->on_pause();
+  });
+  state.paused_ns = telemetry::now_ns();
+  return paused;
+}
+
+void begin(Self self, const wire::Begin& message) {
+  ApplierState& state = self->state;
+  auto ready = state.protocol.begin(message);
+  if (!ready)
+    return fail_delivery(self, ready.error());
+  forget_delivery(state);
+  state.stage = state.commit = {};
+  if (state.protocol.in_place()) {
+    state.work->version.store(0, std::memory_order_release);
+    for (ApplierState::CellCopy& copy : state.cell_copies)
+      copy.digest = 0;
+    if (auto paused = pause(state); !paused)
+      return fail_delivery(self, paused.error());
+  }
+  state.control->send(*ready, message.delivery);
+}
+
+/// Stages (or, for a seed, writes) the pieces of one flush that this worker holds.
+Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
+  const WorkerWork& work = *state.work;
+  std::span<std::byte> rest(*payload);
+  bool kept = false;
+  while (!rest.empty()) {
+    const auto header = delta::peek_piece(rest);
+    if (!header)
+      return fail(header.error().code, "{}", header.error().message);
+    if (header->block >= work.block_ids)
+      return fail(Code::invalid_input, "a piece of block {}, there are {}", header->block, work.block_ids);
+    const std::span<std::byte> bytes = rest.first(header->bytes);
+    rest = rest.subspan(header->bytes);
+    const std::uint32_t first = state.first_bound[header->block], last = state.first_bound[header->block + 1];
+    if (first == last)
+      continue; // not met by this worker's shards
+    auto piece = delta::read_piece(bytes, work.blocks[first]);
+    if (!piece)
+      return fail(piece.error().code, "{}", piece.error().message);
+    const std::size_t offset = static_cast<std::size_t>(piece->values.data() - bytes.data());
+    const std::span<std::byte> values = bytes.subspan(offset, piece->values.size());
+    for (std::uint32_t b = first; b < last; ++b) {
+      state.written[work.blocks[b].parameter] += piece->changed;
+      if (state.protocol.in_place()) {
+        delta::write_values(bound_block(work, b), *piece, piece->values);
+        continue;
+      }
+      std::span<std::byte> own = values;
+      if (b != first) {
+        state.copies.push_back(std::make_unique<Bytes>(values.begin(), values.end()));
+        own = *state.copies.back();
+        state.staged_bytes += own.size();
+        state.high_water.add(own.size());
+      }
+      state.staged.push_back({b, *piece, own});
+      kept = true;
+    }
+  }
+  if (kept) {
+    state.flushes.push_back(payload);
+    state.staged_bytes += payload->size();
+    state.high_water.add(payload->size());
+  }
+  return {};
+}
+
+void verify_if_complete(Self self);
+
+void flush(Self self, const FrameArrived& frame) {
+  ApplierState& state = self->state;
+  const telemetry::TimePoint begin = telemetry::now();
+  const wire::FrameHeader& header = frame.header;
+  if (header.delivery < state.protocol.delivery())
+    return; // a frame of a delivery that was given up
+  if (auto checked = wire::check_payload(header, *frame.body); !checked)
+    return fail_delivery(self, checked.error());
+  const auto fresh = state.protocol.flush(header.delivery, header.sequence, header.payload_bytes);
+  if (!fresh)
+    return fail_delivery(self, fresh.error());
+  if (*fresh == sync::WorkerProtocol::Fresh::fresh) {
+    if (!state.protocol.in_place() && state.staged_bytes + header.payload_bytes > state.work->stage_cap)
+      return fail_delivery(
+        self, Failure{Code::limit_exceeded,
+                      fmt::format(
+                        "actors.applier.stage: {} bytes do not hold the update to version {}: at least {} are needed "
+                        "so far",
+                        state.work->stage_cap, state.protocol.target(), state.staged_bytes + header.payload_bytes)});
+    if (auto taken = take_pieces(state, frame.body); !taken) {
+      if (state.protocol.in_place())
+        state.protocol.spoiled();
+      return fail_delivery(self, taken.error());
+    }
+  }
+  const telemetry::TimePoint end = telemetry::now();
+  if (state.stage.begin > state.stage.end)
+    state.stage.begin = begin.time_since_epoch().count();
+  state.stage.end = end.time_since_epoch().count();
+  state.work->recorder->span(state.lane, "stage", begin, end,
+                             {{"flush", static_cast<std::int64_t>(header.sequence)},
+                              {"bytes", static_cast<std::int64_t>(header.payload_bytes)}});
+  state.control->send(wire::FlushStaged{header.delivery, header.sequence, header.payload_bytes}, header.delivery);
+  verify_if_complete(self);
+}
+
+std::string cell_name(const WorkerWork& work, const ApplierState::CellCopy& copy) {
+  return fmt::format("parameter '{}', slot '{}', cell {}", work.names[copy.parameter],
+                     work.slots[work.cells[copy.cell].slot].name, copy.cell);
+}
+
+/// Compares what each copy's digest will be (or is) with the manifest.
+Result<void> compare_digests(const ApplierState& state, const char* when) {
+  const auto& expected = state.manifest->digests; // sorted by cell
+  for (const ApplierState::CellCopy& copy : state.cell_copies) {
+    const auto at = std::lower_bound(expected.begin(), expected.end(), copy.cell,
+                                     [](const auto& entry, std::uint32_t cell) { return entry.first < cell; });
+    const bool listed = at != expected.end() && at->first == copy.cell;
+    const delta::Digest want = listed ? at->second : copy.digest;
+    if (copy.digest + copy.change != want)
+      return fail(Code::verification_failed, "{}: digest {:016x} {}, the trainer has {:016x}",
+                  cell_name(*state.work, copy), copy.digest + copy.change, when, want);
+  }
+  return {};
+}
+
+/// Digests of a seed, read back from memory.
+void read_back_all(ApplierState& state) {
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.change = 0;
+  for (std::uint32_t b = 0; b < state.work->blocks.size(); ++b)
+    state.cell_copies[state.copy_of[b]].change += delta::digest_of(bound_block(*state.work, b));
+}
+
+void verify_if_complete(Self self) {
+  ApplierState& state = self->state;
+  if (!state.protocol.complete())
+    return;
+  const telemetry::TimePoint begin = telemetry::now();
+  if (state.protocol.in_place())
+    read_back_all(state);
+  else
+    for (const ApplierState::StagedPiece& staged : state.staged)
+      state.cell_copies[state.copy_of[staged.bound]].change +=
+        delta::digest_change(bound_block(*state.work, staged.bound), staged.piece, staged.values);
+  const auto compared = compare_digests(state, state.protocol.in_place() ? "in memory" : "of memory and stage");
+  const telemetry::TimePoint end = telemetry::now();
+  state.stage.begin = state.stage.begin > state.stage.end ? begin.time_since_epoch().count() : state.stage.begin;
+  state.stage.end = end.time_since_epoch().count();
+  state.work->recorder->span(state.lane, "verify", begin, end);
+  if (!compared) {
+    if (state.protocol.in_place())
+      state.protocol.spoiled();
+    return fail_delivery(self, compared.error());
+  }
+  state.control->send(state.protocol.verified(), state.protocol.delivery());
+}
+
+/// Puts every staged value where it belongs and the old one where that was; its own inverse, in any order of pieces
+/// that do not meet. Pieces of one delivery never meet: each element is in one piece.
+void exchange_all(ApplierState& state) {
+  for (ApplierState::StagedPiece& staged : state.staged)
+    delta::exchange(bound_block(*state.work, staged.bound), staged.piece, staged.values);
+}
+
+void commit(Self self, const wire::Commit& message) {
+  ApplierState& state = self->state;
+  const bool in_place = state.protocol.in_place(); // written and read back already, paused since its begin
+  if (auto committing = state.protocol.commit(message); !committing)
+    return fail_delivery(self, committing.error());
+  if (!in_place)
+    if (auto paused = pause(state); !paused)
+      return fail_delivery(self, paused.error());
+  const telemetry::TimePoint begin = telemetry::now();
+  exchange_all(state);
+  state.protocol.applied();
+  // Read back what was written: the stage holds the old values now, so the change from memory to it is the negative.
+  std::vector<delta::Digest> back(state.cell_copies.size());
+  for (const ApplierState::StagedPiece& staged : state.staged)
+    back[state.copy_of[staged.bound]] -=
+      delta::digest_change(bound_block(*state.work, staged.bound), staged.piece, staged.values);
+  delta::Digest sum = 0;
+  for (std::size_t c = 0; c < state.cell_copies.size(); ++c) {
+    ApplierState::CellCopy& copy = state.cell_copies[c];
+    if (!in_place)
+      copy.change = back[c];
+    sum += copy.digest + copy.change;
+  }
+  const telemetry::TimePoint end = telemetry::now();
+  state.commit = {begin.time_since_epoch().count(), end.time_since_epoch().count()};
+  state.work->recorder->span(state.lane, "commit", begin, end,
+                             {{"version", static_cast<std::int64_t>(state.protocol.target())}});
+  if (auto compared = compare_digests(state, "read back from memory"); !compared)
+    return fail_delivery(self, compared.error());
+  wire::Applied applied;
+  applied.delivery = message.delivery;
+  applied.version = state.protocol.target();
+  for (const std::uint64_t elements : state.written)
+    applied.elements += elements;
+  applied.digest = sum;
+  applied.stage = state.stage;
+  applied.commit = state.commit;
+  applied.applier_peak = state.high_water.peak();
+  state.control->send(applied, message.delivery);
+}
+
+void release(Self self, const wire::Release& message) {
+  ApplierState& state = self->state;
+  auto released = state.protocol.release(message);
+  if (!released)
+    return fail_delivery(self, released.error());
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.digest += copy.change;
+  std::vector<Change> changes;
+  for (std::size_t p = 0; p < state.written.size(); ++p)
+    if (state.written[p] > 0)
+      changes.push_back({state.work->names[p], state.written[p]});
+  forget_delivery(state);
+  state.work->version.store(released->version, std::memory_order_release);
+  const auto told = run_hook("on_commit", [&] {
+    if (state.work->on_commit)
+      state.work->on_commit(released->version, changes);
+  });
+  released->pause_ns = telemetry::now_ns() - state.paused_ns;
+  state.paused_ns = 0;
+  // The version is committed either way; an engine that could not take it in is a failed worker.
+  if (!told)
+    fail_delivery(self, told.error());
+  state.control->send(*released, message.delivery);
+}
+
+void undo(Self self, const wire::Undo& message) {
+  ApplierState& state = self->state;
+  const auto undoing = state.protocol.undo(message);
+  if (!undoing)
+    return fail_delivery(self, undoing.error());
+  if (undoing->exchange_back)
+    exchange_all(state);
+  forget_delivery(state);
+  state.paused_ns = 0;
+  state.control->send(undoing->answer, message.delivery);
+}
+
+/// A message that does not decode ends the session: the root is not what it should be.
+template <class Message, class Handle>
+void handle(Self self, const FrameArrived& frame, Handle&& take) {
+  const auto message = decode<Message>(frame);
+  if (!message)
+    return caf::anon_send(self->state.supervisor, FailureReport{message.error()});
+  take(*message);
+}
+
+} // namespace
+
+ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work, std::shared_ptr<Port> control,
+                                    caf::actor supervisor) {
+  ApplierState& initial = self->state;
+  initial.work = std::move(work);
+  initial.control = std::move(control);
+  initial.supervisor = std::move(supervisor);
+  initial.lane = fmt::format("worker {}: applier", initial.work->worker);
+  initial.written.resize(initial.work->parameters.size());
+  index_blocks(initial);
+  return {
+    [self](const FrameArrived& frame) {
+      switch (frame.header.type) {
+      case static_cast<std::uint16_t>(wire::FrameType::flush):
+        return flush(self, frame);
+      case wire::Begin::type:
+        return handle<wire::Begin>(self, frame, [self](const auto& message) { begin(self, message); });
+      case wire::Seal::type:
+        return handle<wire::Seal>(self, frame, [self](const auto& message) {
+          if (auto sealed = self->state.protocol.seal(message); !sealed)
+            return fail_delivery(self, sealed.error());
+          self->state.manifest = message;
+          verify_if_complete(self);
+        });
+      case wire::Commit::type:
+        return handle<wire::Commit>(self, frame, [self](const auto& message) { commit(self, message); });
+      case wire::Release::type:
+        return handle<wire::Release>(self, frame, [self](const auto& message) { release(self, message); });
+      case wire::Undo::type:
+        return handle<wire::Undo>(self, frame, [self](const auto& message) { undo(self, message); });
+      default:
+        caf::anon_send(self->state.supervisor,
+                       FailureReport{Failure{Code::invalid_input, fmt::format("the root sent {} to a worker",
+                                                                              wire::type_name(frame.header.type))}});
+      }
+    },
+    [self](Stop) {
+      self->state.control.reset();
+      self->state.supervisor = nullptr;
+      self->state.work.reset();
+      self->quit();
+    },
+  };
+}
+
+} // namespace deltawire::actors

@@ -1,0 +1,75 @@
+// Applier (worker): verifies and stages flushes, commits them into the bound memory by exchange, undoes if told so. On
+// its own thread, because the engine's hooks run on it. Thin around sync::WorkerProtocol and delta's apply functions.
+#pragma once
+
+#include "actors/interfaces.hpp"
+#include "actors/port.hpp"
+#include "delta/apply.hpp"
+#include "deltawire/deltawire.hpp"
+#include "sync/worker.hpp"
+#include "telemetry/metrics.hpp"
+#include "telemetry/trace.hpp"
+
+#include <atomic>
+#include <functional>
+#include <optional>
+
+namespace deltawire::actors {
+
+/// What a worker holds and how pieces find it. Built once after the agreement.
+struct WorkerWork {
+  std::uint32_t worker = 0;
+  std::vector<layout::Block> blocks;  ///< by id, ties repeat an id
+  std::uint32_t block_ids = 0;        ///< ids are 0..block_ids
+  std::vector<std::byte*> parameters; ///< bound memory, by parameter
+  std::vector<std::string> names;     ///< by parameter
+  std::vector<layout::SlotSpec> slots;
+  std::vector<layout::Cell> cells;
+  std::uint64_t stage_cap = 0;
+  std::function<void()> on_pause;
+  std::function<void(Version, std::span<const Change>)> on_commit;
+  std::atomic<Version> version{0}; ///< served; read by the facade
+  std::shared_ptr<telemetry::Recorder> recorder;
+};
+
+struct ApplierState {
+  /// A worker parameter's copy of a cell: its digest is checked on its own, so that tied copies cannot vouch for each
+  /// other.
+  struct CellCopy {
+    std::uint32_t cell = 0;
+    std::uint32_t parameter = 0;
+    delta::Digest digest = 0; ///< of the version that is served
+    delta::Digest change = 0; ///< what the stage would change, or has changed
+  };
+  /// One piece for one bound block.
+  struct StagedPiece {
+    std::uint32_t bound = 0; ///< index into WorkerWork::blocks
+    delta::PieceView piece;
+    std::span<std::byte> values; ///< in the flush, or in `copies` for a further copy; the undo log after the exchange
+  };
+
+  std::shared_ptr<WorkerWork> work;
+  std::shared_ptr<Port> control;
+  caf::actor supervisor;
+  std::string lane;
+  sync::WorkerProtocol protocol;
+  std::vector<std::uint32_t> first_bound; ///< by block id: first index into blocks; size ids + 1
+  std::vector<std::uint32_t> copy_of;     ///< by bound block: index into copies of cells
+  std::vector<CellCopy> cell_copies;
+
+  // the running delivery
+  std::vector<SharedBytes> flushes;           ///< payloads that staged pieces point into
+  std::vector<std::unique_ptr<Bytes>> copies; ///< values of further copies
+  std::vector<StagedPiece> staged;
+  std::uint64_t staged_bytes = 0;
+  std::optional<wire::Seal> manifest;
+  std::vector<std::uint64_t> written; ///< elements, by parameter
+  wire::Span stage, commit;
+  std::int64_t paused_ns = 0;
+  telemetry::HighWater high_water;
+};
+
+ApplierActor::behavior_type applier(ApplierActor::stateful_pointer<ApplierState> self, std::shared_ptr<WorkerWork> work,
+                                    std::shared_ptr<Port> control, caf::actor supervisor);
+
+} // namespace deltawire::actors

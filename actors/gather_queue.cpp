@@ -1,0 +1,252 @@
+#include "actors/gather_queue.hpp"
+
+#include "sync/agreement.hpp"
+
+#include <algorithm>
+
+namespace deltawire::actors {
+namespace {
+
+using Self = GatherQueueActor::stateful_pointer<GatherQueueState>;
+
+void report(Self self, Failure failure) {
+  self->send(self->state.colleagues->supervisor, FailureReport{std::move(failure)});
+}
+
+/// Runs a machine's step: a failure goes to the supervisor.
+template <class T>
+bool ok(Self self, Result<T>&& result) {
+  if (result)
+    return true;
+  report(self, std::move(result).error());
+  return false;
+}
+
+void advance_root(Self self);
+
+void share_arrived(Self self, std::uint32_t rank, std::uint64_t round, SharedBytes pieces) {
+  GatherQueueState& state = self->state;
+  if (!ok(self, state.root->on_share(rank, round, pieces->size())))
+    return;
+  const telemetry::TimePoint now = telemetry::now();
+  state.gather.end = now.time_since_epoch().count();
+  state.progress_ns[rank] = state.gather.end;
+  if (const auto since = state.granted.extract({rank, round}))
+    state.work->recorder->span(state.lane, "gather", since.mapped(), now,
+                               {{"from rank", rank},
+                                {"round", static_cast<std::int64_t>(round)},
+                                {"bytes", static_cast<std::int64_t>(pieces->size())}});
+  self->send(state.colleagues->flush_bucket, RoundGathered{std::move(pieces)});
+}
+
+/// The rank's side of a grant: cut the share and send it.
+void granted(Self self, const wire::Grant& grant) {
+  GatherQueueState& state = self->state;
+  auto share = state.rank->cut(grant);
+  if (!share)
+    return report(self, std::move(share).error());
+  state.work->counters.differ.remove(grant.bytes);
+  if (state.root) {
+    // The root's own share is gathered by being cut: the gather's budget covers it from here on.
+    self->send(state.colleagues->snapshotter, CreditReturned{grant.bytes});
+    share_arrived(self, 0, grant.round, std::make_shared<Bytes>(std::move(*share)));
+    return;
+  }
+  state.work->counters.gather_queue.add(grant.bytes);
+  wire::FrameHeader header;
+  header.type = static_cast<std::uint16_t>(wire::FrameType::round);
+  header.delivery = grant.version;
+  header.source = state.work->rank;
+  header.sequence = grant.round;
+  const caf::actor_addr address = self->address();
+  const auto begin = telemetry::now();
+  state.ports.data[0]->send_data(
+    header, std::make_shared<const Bytes>(std::move(*share)),
+    [address, bytes = grant.bytes, begin, work = state.work, lane = state.lane,
+     round = grant.round](const Result<void>& sent) {
+      if (!sent)
+        return; // the port reports its own end
+      work->recorder->span(lane, "send share", begin, telemetry::now(),
+                           {{"round", static_cast<std::int64_t>(round)}, {"bytes", static_cast<std::int64_t>(bytes)}});
+      if (auto actor = caf::actor_cast<caf::actor>(address))
+        caf::anon_send(actor, ShareSent{bytes});
+    });
+}
+
+/// Root: whatever can happen now.
+void advance_root(Self self) {
+  GatherQueueState& state = self->state;
+  for (auto round = state.root->next_round(); !round.empty(); round = state.root->next_round()) {
+    const telemetry::TimePoint now = telemetry::now();
+    if (state.gather.begin > state.gather.end)
+      state.gather.begin = state.gather.end = now.time_since_epoch().count();
+    for (const auto& [rank, grant] : round) {
+      state.work->counters.gather_queue.add(grant.bytes);
+      state.granted.emplace(std::pair{rank, grant.round}, now);
+      state.progress_ns[rank] = now.time_since_epoch().count();
+      if (rank == 0)
+        granted(self, grant);
+      else
+        state.ports.control[rank]->send(grant, grant.version);
+    }
+  }
+  while (state.root->window_ended())
+    self->send(state.colleagues->flush_bucket, WindowGathered{state.windows_gathered++});
+  if (auto totals = state.root->finished()) {
+    totals->gather_queue_peak = std::max(totals->gather_queue_peak, state.work->counters.gather_queue.peak());
+    self->send(state.colleagues->flush_bucket,
+               GatherComplete{std::move(*totals), state.gather_bytes, state.captured_ns, state.gather});
+  }
+}
+
+void offer(Self self, const wire::Offer& offer) {
+  GatherQueueState& state = self->state;
+  if (!state.root) {
+    state.ports.control[0]->send(offer, offer.version);
+    return;
+  }
+  if (ok(self, state.root->on_offer(0, offer)))
+    advance_root(self);
+}
+
+/// Root: a frame of another rank.
+void on_root_frame(Self self, const FrameArrived& frame) {
+  GatherQueueState& state = self->state;
+  const std::uint32_t rank = frame.port->index();
+  if (frame.port->role() != wire::Role::rank || rank == 0 || rank >= state.settings.ranks)
+    return report(self, Failure{Code::invalid_input,
+                                fmt::format("{} sent {}", frame.port->name(), wire::type_name(frame.header.type))});
+  state.gather_bytes += wire::header_bytes + frame.header.payload_bytes;
+  state.progress_ns[rank] = telemetry::now_ns();
+  switch (frame.header.type) {
+  case wire::Offer::type: {
+    const auto message = decode<wire::Offer>(frame);
+    if (!message)
+      return report(self, message.error());
+    if (!ok(self, state.root->on_offer(rank, *message)))
+      return;
+    break;
+  }
+  case wire::CaptureReport::type: {
+    const auto message = decode<wire::CaptureReport>(frame);
+    if (!message)
+      return report(self, message.error());
+    if (!ok(self, state.root->on_report(rank, *message)))
+      return;
+    state.captured_ns = std::max(state.captured_ns, telemetry::now_ns());
+    break;
+  }
+  case static_cast<std::uint16_t>(wire::FrameType::round): {
+    if (auto checked = wire::check_payload(frame.header, *frame.body); !checked)
+      return report(self,
+                    Failure{checked.error().code, fmt::format("{}: {}", frame.port->name(), checked.error().message)});
+    share_arrived(self, rank, frame.header.sequence, frame.body);
+    break;
+  }
+  default:
+    return report(self, Failure{Code::invalid_input, fmt::format("{} sent {} to the root's gather", frame.port->name(),
+                                                                 wire::type_name(frame.header.type))});
+  }
+  advance_root(self);
+}
+
+/// Root: a rank that owes a share and makes no progress is named. That a rank has not called publish() yet is not its
+/// transport's fault: `update.timeout` covers it.
+void check_progress(Self self) {
+  GatherQueueState& state = self->state;
+  const std::int64_t now = telemetry::now_ns();
+  for (const auto& [key, since] : state.granted)
+    if (now - state.progress_ns[key.first] > state.settings.stall.count())
+      return report(
+        self, Failure{Code::timed_out,
+                      fmt::format("rank {} did not send its share of round {} for {:.1f} s (update.stall)", key.first,
+                                  key.second, static_cast<double>(state.settings.stall.count()) * 1e-9)});
+}
+
+void schedule_tick(Self self) {
+  self->delayed_send(GatherQueueActor{self},
+                     std::max(self->state.settings.stall / 10, std::chrono::nanoseconds(1000000)), Tick{});
+}
+
+} // namespace
+
+GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork> work, GatherPorts ports,
+                                             GatherSettings settings) {
+  GatherQueueState& initial = self->state;
+  std::vector<std::uint32_t> windows;
+  for (const Chunk& chunk : work->chunks)
+    windows.push_back(chunk.window);
+  initial.rank = std::make_unique<sync::GatherRank>(std::move(windows), work->windows);
+  if (work->rank == 0) {
+    initial.root = std::make_unique<sync::GatherRoot>(settings.ranks, work->windows, settings.max_round);
+    initial.progress_ns.resize(settings.ranks);
+  }
+  initial.lane = fmt::format("rank {}: gather queue", work->rank);
+  initial.work = std::move(work);
+  initial.ports = std::move(ports);
+  initial.settings = settings;
+  if (initial.root)
+    schedule_tick(self);
+  return {
+    [self](const ChunkEncoded& encoded) {
+      if (const auto ready = self->state.rank->add(std::move(*encoded.chunk)))
+        offer(self, *ready);
+    },
+    [self](const CaptureReported& reported) {
+      GatherQueueState& state = self->state;
+      if (state.work->chunks.empty())
+        offer(self, state.rank->nothing(reported.report.version));
+      wire::CaptureReport report = reported.report;
+      report.differ_peak = state.work->counters.differ.peak();
+      report.gather_queue_peak = state.work->counters.gather_queue.peak();
+      if (!state.root) {
+        state.ports.control[0]->send(report, report.version);
+        return;
+      }
+      state.captured_ns = std::max(state.captured_ns, telemetry::now_ns());
+      if (ok(self, state.root->on_report(0, report)))
+        advance_root(self);
+    },
+    [self](const FrameArrived& frame) {
+      if (self->state.root)
+        return on_root_frame(self, frame);
+      const auto grant = decode<wire::Grant>(frame);
+      if (frame.header.type != wire::Grant::type || !grant)
+        return report(
+          self, !grant ? grant.error()
+                       : Failure{Code::invalid_input, fmt::format("{} sent {} to a rank's gather", frame.port->name(),
+                                                                  wire::type_name(frame.header.type))});
+      granted(self, *grant);
+    },
+    [self](const ShareSent& sent) {
+      GatherQueueState& state = self->state;
+      state.work->counters.gather_queue.remove(sent.bytes);
+      self->send(state.colleagues->snapshotter, CreditReturned{sent.bytes});
+    },
+    [self](const DeliveryBegin& begin) {
+      GatherQueueState& state = self->state;
+      state.gather_bytes = 0;
+      state.captured_ns = 0;
+      state.gather = {};
+      state.windows_gathered = 0;
+      state.root->begin(begin.version);
+      advance_root(self);
+    },
+    [self](const RoundConsumed& consumed) {
+      self->state.work->counters.gather_queue.remove(consumed.bytes);
+      self->state.root->consumed(consumed.bytes);
+      advance_root(self);
+    },
+    [self](Tick) {
+      check_progress(self);
+      schedule_tick(self);
+    },
+    [self](const Meet& meet) { self->state.colleagues = meet.colleagues; },
+    [self](Stop) {
+      self->state = {};
+      self->quit();
+    },
+  };
+}
+
+} // namespace deltawire::actors

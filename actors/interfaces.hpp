@@ -1,0 +1,295 @@
+// The vocabulary of the actors: every message and every typed interface, one comment a handler.
+//
+// Messages are plain structs that stay inside the process. Payloads travel as shared_ptr with one owner at a time: who
+// receives one may change it. Nobody's message aliases tensor memory: chunks and blocks are named by number, and the
+// memory behind a number is touched only by the actor that holds it just now.
+#pragma once
+
+#include "actors/caf.hpp"
+
+#include "deltawire/error.hpp"
+#include "result.hpp"
+#include "sync/capture_walk.hpp"
+#include "sync/gather.hpp"
+#include "transport/transport.hpp"
+#include "wire/frame.hpp"
+#include "wire/messages.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace deltawire::actors {
+
+class Port;
+struct TicketPromise;
+using Bytes = transport::Buffer;
+using SharedBytes = std::shared_ptr<Bytes>;
+
+// Messages
+// ---------------------------------------------------------------------------------------------------------------
+
+/// A frame from a peer. Control payloads are checked already, data payloads are not (the receiver's thread does it).
+struct FrameArrived {
+  std::shared_ptr<Port> port;
+  wire::FrameHeader header;
+  SharedBytes body;
+};
+
+/// A connection was made (to the root) or accepted (by the root), or could not be made.
+struct PortOpened {
+  std::shared_ptr<Port> port;
+  Failure failure; ///< with port == nullptr
+};
+
+struct PortClosed {
+  std::shared_ptr<Port> port;
+  Failure reason;
+};
+
+/// Something this actor cannot go on with; names whom it is about.
+struct FailureReport {
+  Failure failure;
+};
+
+struct Colleagues;
+/// The first message of every trainer actor: who works with whom.
+struct Meet {
+  std::shared_ptr<const Colleagues> colleagues;
+};
+/// Ends the actor. The last message that it handles.
+struct Stop {};
+/// Time to look at deadlines.
+struct Tick {};
+
+// trainer: capture
+struct CaptureRequest {
+  std::uint64_t version = 0;
+  std::uint64_t step = 0;
+};
+/// Captures that have not started will not: the session is over.
+struct CaptureCancel {};
+struct CaptureDone {
+  std::uint64_t version = 0;
+};
+struct ChunkTask {
+  std::uint64_t version = 0;
+  sync::CaptureWalk::HandOut hand_out;
+  bool seed = false;
+};
+struct ChunkWorked {
+  std::uint64_t version = 0;
+  sync::CaptureWalk::HandOut hand_out;
+  std::uint64_t changed = 0;
+  std::uint64_t encoded = 0;                                           ///< bytes on their way to GatherQueue
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> digest_changes; ///< (cell, change)
+  std::int64_t begin_ns = 0, end_ns = 0;
+};
+struct ChunkEncoded {
+  std::shared_ptr<sync::EncodedChunk> chunk; ///< empty bytes when nothing changed
+};
+struct CreditReturned {
+  std::uint64_t bytes = 0;
+};
+struct CaptureReported {
+  wire::CaptureReport report;
+};
+
+// trainer: gather, assembly, delivery (root)
+struct DeliveryBegin {
+  std::uint64_t version = 0;
+  bool seed = false;
+  std::int64_t published_ns = 0; ///< when the root's publish() was called
+};
+/// A rank's share left this process.
+struct ShareSent {
+  std::uint64_t bytes = 0;
+};
+struct RoundGathered {
+  SharedBytes pieces;
+};
+struct WindowGathered {
+  std::uint32_t window = 0;
+};
+struct RoundConsumed {
+  std::uint64_t bytes = 0;
+};
+struct GatherComplete {
+  sync::GatherTotals totals;
+  std::uint64_t gather_bytes = 0;
+  std::int64_t captured_ns = 0; ///< when the last rank's report came in
+  wire::Span gather;
+};
+struct FlushSealed {
+  std::uint64_t sequence = 0;
+  std::shared_ptr<const Bytes> payload;
+};
+struct FlushCredit {};
+struct DeliverySealed {
+  GatherComplete gathered;
+  std::uint64_t flushes = 0;
+  wire::Span assemble;
+  std::uint64_t flush_bucket_peak = 0;
+};
+struct DeliveryAbort {
+  Failure reason;
+};
+struct DeliveryOver {
+  wire::DeliveryReport report;
+};
+
+// facade to supervisor
+using Answer = std::function<void(Result<void>)>;
+struct ConnectRequest {
+  std::shared_ptr<Answer> answer;
+};
+struct PublishRequest {
+  std::shared_ptr<TicketPromise> ticket;
+};
+struct CloseRequest {
+  std::shared_ptr<Answer> answer;
+};
+
+} // namespace deltawire::actors
+
+CAF_BEGIN_TYPE_ID_BLOCK(deltawire_messages, first_custom_type_id)
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::FrameArrived))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PortOpened))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PortClosed))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::FailureReport))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::Meet))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::Stop))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::Tick))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureRequest))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureCancel))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureDone))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ChunkTask))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ChunkWorked))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ChunkEncoded))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CreditReturned))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureReported))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliveryBegin))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ShareSent))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RoundGathered))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WindowGathered))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RoundConsumed))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherComplete))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::FlushSealed))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::FlushCredit))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliverySealed))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliveryAbort))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliveryOver))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ConnectRequest))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PublishRequest))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CloseRequest))
+CAF_END_TYPE_ID_BLOCK(deltawire_messages)
+
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FrameArrived)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PortOpened)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PortClosed)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FailureReport)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::Meet)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::Stop)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::Tick)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureRequest)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureCancel)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureDone)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ChunkTask)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ChunkWorked)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ChunkEncoded)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CreditReturned)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureReported)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliveryBegin)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ShareSent)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RoundGathered)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WindowGathered)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RoundConsumed)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherComplete)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FlushSealed)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FlushCredit)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliverySealed)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliveryAbort)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliveryOver)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ConnectRequest)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PublishRequest)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CloseRequest)
+
+namespace deltawire::actors {
+
+// Interfaces
+// -------------------------------------------------------------------------------------------------------------
+
+/// Compares, refreshes, encodes: one chunk a message, on its own thread or the pool's.
+using DifferActor =
+  caf::typed_actor<caf::reacts_to<ChunkTask>, ///< work on the chunk; answers ChunkWorked and ChunkEncoded
+                   caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
+
+/// Owns snapshot and position logs; walks the chunks.
+using SnapshotterActor =
+  caf::typed_actor<caf::reacts_to<CaptureRequest>, ///< capture as soon as the last capture is read out of the snapshot
+                   caf::reacts_to<CaptureCancel>,  ///< forget captures that have not started
+                   caf::reacts_to<ChunkWorked>,    ///< a Differ is done with a chunk
+                   caf::reacts_to<CreditReturned>, ///< encoded bytes have left the rank
+                   caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
+
+/// Owns the way from this rank to the root; on the root also the other half of it.
+using GatherQueueActor =
+  caf::typed_actor<caf::reacts_to<ChunkEncoded>,    ///< pieces of this rank are ready
+                   caf::reacts_to<CaptureReported>, ///< this rank's capture is complete
+                   caf::reacts_to<FrameArrived>,    ///< Offer, CaptureReport, round (root); Grant (others)
+                   caf::reacts_to<ShareSent>,       ///< a granted share has left
+                   caf::reacts_to<DeliveryBegin>,   ///< root: gather this version now
+                   caf::reacts_to<RoundConsumed>,   ///< root: FlushBucket has copied gathered bytes
+                   caf::reacts_to<Tick>,            ///< root: who makes no progress?
+                   caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
+
+/// Root: packs pieces into flushes.
+using FlushBucketActor = caf::typed_actor<caf::reacts_to<DeliveryBegin>,  ///< start over
+                                          caf::reacts_to<RoundGathered>,  ///< pieces to pack
+                                          caf::reacts_to<WindowGathered>, ///< no more of a window
+                                          caf::reacts_to<GatherComplete>, ///< no more at all
+                                          caf::reacts_to<FlushCredit>,    ///< the flush on the wire is done
+                                          caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
+
+/// Root: delivers flushes to the workers, keeps the record of each.
+using SenderActor = caf::typed_actor<caf::reacts_to<DeliveryBegin>,  ///< tell the workers
+                                     caf::reacts_to<FlushSealed>,    ///< send it once the workers are ready
+                                     caf::reacts_to<DeliverySealed>, ///< the final manifest
+                                     caf::reacts_to<FrameArrived>,   ///< what workers answer
+                                     caf::reacts_to<PortClosed>,     ///< a worker is gone
+                                     caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
+                                     caf::reacts_to<Tick>,           ///< deadlines
+                                     caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
+
+/// Worker: verifies, stages, commits into the bound memory.
+using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>, ///< delivery messages and flushes
+                                      caf::reacts_to<Stop>>;
+
+/// Trainer rank: meets the others, wires and watches the actors above, turns failures into outcomes.
+using TrainerSupervisorActor =
+  caf::typed_actor<caf::reacts_to<ConnectRequest>, ///< meet everyone and agree
+                   caf::reacts_to<PublishRequest>, ///< an update
+                   caf::reacts_to<CloseRequest>,   ///< say goodbye, stop everything
+                   caf::reacts_to<PortOpened>, caf::reacts_to<FrameArrived>, caf::reacts_to<PortClosed>,
+                   caf::reacts_to<CaptureDone>, caf::reacts_to<DeliveryOver>, caf::reacts_to<FailureReport>,
+                   caf::reacts_to<Tick>>;
+
+/// Worker: the same on its side.
+using WorkerSupervisorActor =
+  caf::typed_actor<caf::reacts_to<ConnectRequest>, ///< meet the root, get the catalogue
+                   caf::reacts_to<CloseRequest>, caf::reacts_to<PortOpened>, caf::reacts_to<FrameArrived>,
+                   caf::reacts_to<PortClosed>, caf::reacts_to<FailureReport>, caf::reacts_to<Tick>>;
+
+/// The actors of one trainer rank. The root has all of them, the others neither flush_bucket nor sender.
+struct Colleagues {
+  TrainerSupervisorActor supervisor;
+  SnapshotterActor snapshotter;
+  std::vector<DifferActor> differs;
+  GatherQueueActor gather_queue;
+  FlushBucketActor flush_bucket;
+  SenderActor sender;
+};
+
+} // namespace deltawire::actors

@@ -1,0 +1,38 @@
+#include "actors/opening.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+namespace deltawire::actors {
+
+config::Environment environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+}
+
+std::string master_address(const config::Topology& topology) {
+  // A given master is used as written: between objects of one process it is a name.
+  if (!topology.transport.master.empty())
+    return topology.transport.master;
+  return to_string(value_or_throw(config::master_from_environment(topology, environment())));
+}
+
+std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology, const std::string& process) {
+  if (topology.telemetry.trace.empty())
+    return std::make_shared<telemetry::Recorder>();
+  return std::make_shared<telemetry::Recorder>(process, static_cast<std::int64_t>(::getpid()));
+}
+
+std::string trace_path(const config::Topology& topology, const std::string& process) {
+  if (process.empty() || topology.telemetry.trace.empty())
+    return topology.telemetry.trace;
+  const std::filesystem::path path(topology.telemetry.trace);
+  std::filesystem::path named = path;
+  named.replace_filename(path.stem().string() + "-" + process + path.extension().string());
+  return named.string();
+}
+
+} // namespace deltawire::actors

@@ -1,0 +1,90 @@
+// A port: one connection of this process with the frame header's rules on it, and the table that says which actor a
+// frame is for. Thread-safe; callbacks of the transport only check, and pass on.
+#pragma once
+
+#include "actors/interfaces.hpp"
+
+#include "wire/encode.hpp"
+
+#include <atomic>
+#include <mutex>
+
+namespace deltawire::actors {
+
+/// Which actor gets which frames. Set while the actors are spawned, before the peers may send what they handle; cleared
+/// before they stop, so that nothing holds on to a detached actor.
+class Routes {
+public:
+  void set_supervisor(caf::actor actor);
+  void set_gather(caf::actor actor);
+  void set_delivery(caf::actor actor);
+  void clear();
+
+  /// gather messages, delivery messages (root: Sender, worker: Applier), all else the supervisor's.
+  [[nodiscard]] caf::actor find(std::uint16_t frame_type) const;
+  [[nodiscard]] caf::actor supervisor() const;
+  [[nodiscard]] caf::actor delivery() const;
+
+private:
+  mutable std::mutex mutex_;
+  caf::actor supervisor_;
+  caf::actor gather_;
+  caf::actor delivery_;
+};
+
+class Port : public std::enable_shared_from_this<Port> {
+public:
+  Port(std::shared_ptr<transport::Connection> connection, std::shared_ptr<Routes> routes)
+    : connection_(std::move(connection)), routes_(std::move(routes)) {}
+
+  /// Begins to receive. Once.
+  void start();
+
+  /// Who is at the other end; set once, when it has introduced itself.
+  void identify(wire::Role role, std::uint32_t index, wire::Channel channel);
+  [[nodiscard]] bool identified() const noexcept { return identified_.load(std::memory_order_acquire); }
+  [[nodiscard]] wire::Role role() const noexcept { return role_; }
+  [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] wire::Channel channel() const noexcept { return channel_; }
+  /// "rank 2 (127.0.0.1:41234)"
+  [[nodiscard]] std::string name() const;
+
+  /// From now on frames of another session are refused, and ours carry it.
+  void join_session(std::uint64_t session) noexcept { session_.store(session, std::memory_order_release); }
+
+  /// Sends a control message; returns the bytes of the frame.
+  template <class Message>
+  std::uint64_t send(const Message& message, std::uint64_t delivery = 0) {
+    return send_payload(Message::type, delivery, wire::encode(message));
+  }
+
+  /// Sends a data frame; `header.session` and the checksums are filled in.
+  std::uint64_t send_data(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,
+                          transport::SendDone done = {});
+
+  void close();
+  void abort(const Failure& reason) { connection_->abort(reason); }
+
+private:
+  std::uint64_t send_payload(std::uint16_t type, std::uint64_t delivery, Bytes payload);
+  void on_frame(transport::Incoming&& incoming);
+
+  std::shared_ptr<transport::Connection> connection_;
+  std::shared_ptr<Routes> routes_;
+  std::atomic<bool> identified_{false};
+  wire::Role role_ = wire::Role::rank;
+  std::uint32_t index_ = 0;
+  wire::Channel channel_ = wire::Channel::control;
+  std::atomic<std::uint64_t> session_{0};
+};
+
+/// Decodes a control frame for its handler: a frame that does not decode becomes a failure that names the peer.
+template <class Message>
+[[nodiscard]] Result<Message> decode(const FrameArrived& frame) {
+  auto message = wire::decode<Message>(*frame.body);
+  if (!message)
+    return fail(message.error().code, "{}: {}", frame.port->name(), message.error().message);
+  return message;
+}
+
+} // namespace deltawire::actors

@@ -1,0 +1,227 @@
+// Publisher and Ticket over the trainer's supervisor. See include/deltawire/deltawire.hpp for the contract.
+#include "deltawire/deltawire.hpp"
+
+#include "actors/opening.hpp"
+#include "actors/session.hpp"
+#include "actors/system.hpp"
+#include "actors/trainer_supervisor.hpp"
+
+#include <algorithm>
+#include <future>
+
+namespace deltawire {
+namespace {
+
+using actors::throw_failure;
+
+wire::Span or_empty(const wire::Span& span) {
+  return span.begin <= span.end ? span : wire::Span{0, 0};
+}
+
+double seconds(const wire::Span& span) {
+  const wire::Span valid = or_empty(span);
+  return static_cast<double>(valid.end - valid.begin) * 1e-9;
+}
+
+Outcome outcome_of(const wire::DeliveryReport& report) {
+  Outcome outcome;
+  outcome.version = report.version;
+  outcome.base = report.base;
+  outcome.step = report.step;
+  outcome.seed = report.kind == wire::DeliveryKind::seed;
+  outcome.committed = report.committed != 0;
+  outcome.error = report.error;
+  outcome.error_message = report.error_message;
+  outcome.slots = report.counts.slots;
+  outcome.elements = report.counts.elements;
+  outcome.changed = report.counts.changed;
+  outcome.wire_bytes = report.counts.wire_bytes;
+  outcome.gather_bytes = report.counts.gather_bytes;
+  outcome.flushes = report.counts.flushes;
+  outcome.rounds = report.counts.rounds;
+  outcome.captured_s = static_cast<double>(report.times.captured_ns) * 1e-9;
+  outcome.committed_s = static_cast<double>(report.times.committed_ns) * 1e-9;
+  outcome.pause_s = static_cast<double>(report.times.pause_ns) * 1e-9;
+  outcome.phase_s = {seconds(report.times.diff), seconds(report.times.gather), seconds(report.times.assemble),
+                     seconds(report.times.send), seconds(report.times.stage),  seconds(report.times.commit)};
+  outcome.high_water = {report.high_water.differ, report.high_water.gather_queue, report.high_water.flush_bucket,
+                        report.high_water.applier};
+  for (const wire::WorkerReport& worker : report.workers)
+    outcome.workers.push_back({worker.index, worker.version, worker.state, worker.bytes, worker.digest_ok != 0,
+                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error});
+  return outcome;
+}
+
+} // namespace
+
+std::string_view library_version() noexcept {
+  return DELTAWIRE_VERSION;
+}
+
+struct Ticket::State {
+  std::shared_ptr<actors::TicketPromise> promise;
+};
+
+Ticket::Ticket(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Version Ticket::version() const noexcept {
+  return state_->promise->version;
+}
+
+void Ticket::captured() {
+  state_->promise->wait_captured();
+}
+
+Outcome Ticket::wait() {
+  return outcome_of(state_->promise->wait_report());
+}
+
+struct Publisher::Implementation {
+  std::shared_ptr<caf::actor_system> system; // first: outlives every handle below
+  std::shared_ptr<actors::TrainerSetup> setup;
+  actors::TrainerSupervisorActor supervisor;
+  bool connected = false;
+  bool closed = false;
+  Version version = 0;
+  std::vector<std::shared_ptr<actors::TicketPromise>> tickets; ///< not known to be over
+};
+
+Publisher::Publisher(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
+Publisher::Publisher(Publisher&&) noexcept = default;
+
+Publisher& Publisher::operator=(Publisher&& other) noexcept {
+  if (this != &other) {
+    close();
+    implementation_ = std::move(other.implementation_);
+  }
+  return *this;
+}
+
+Publisher::~Publisher() {
+  close();
+}
+
+Publisher Publisher::open(const std::string& topology, TrainerOptions options) {
+  auto setup = std::make_shared<actors::TrainerSetup>();
+  setup->topology = actors::value_or_throw(config::load(topology, options.overrides));
+  setup->side = actors::value_or_throw(layout::Side::compile(setup->topology.trainer, layout::Side::Role::trainer));
+  const auto ranks = static_cast<std::uint32_t>(setup->side.mesh().size());
+  if (options.rank) {
+    setup->rank = *options.rank;
+    setup->world = options.world.value_or(ranks);
+  } else {
+    const config::Seat seat = actors::value_or_throw(config::seat_from_environment(actors::environment()));
+    setup->rank = seat.rank;
+    setup->world = options.world.value_or(seat.world);
+  }
+  if (setup->world != ranks)
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: trainer.mesh has {} ranks, the job has {}", topology, ranks, setup->world));
+  if (setup->rank >= ranks)
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: rank {} of a trainer.mesh of {} ranks", topology, setup->rank, ranks));
+  setup->workers = static_cast<std::uint32_t>(setup->topology.worker.mesh.size());
+  setup->workers_per_replica = static_cast<std::uint32_t>(setup->topology.workers_per_replica());
+  setup->master = actors::master_address(setup->topology);
+  setup->listening_socket = options.listening_socket;
+  setup->networks = std::make_shared<actors::Networks>();
+  setup->status = std::make_shared<actors::SessionStatus>();
+  setup->recorder = actors::make_recorder(setup->topology, fmt::format("rank {}", setup->rank));
+  auto implementation = std::make_unique<Implementation>();
+  implementation->setup = std::move(setup);
+  return Publisher(std::move(implementation));
+}
+
+std::uint32_t Publisher::rank() const noexcept {
+  return implementation_->setup->rank;
+}
+
+std::uint32_t Publisher::world() const noexcept {
+  return implementation_->setup->world;
+}
+
+std::vector<std::int64_t> Publisher::local_shape(const std::string& name,
+                                                 const std::vector<std::int64_t>& full_shape) const {
+  return actors::value_or_throw(implementation_->setup->side.shard(name, full_shape, implementation_->setup->rank))
+    .local_shape;
+}
+
+void Publisher::add(Tensor tensor) {
+  Implementation& self = *implementation_;
+  if (self.connected || self.closed)
+    throw Error(Code::call_order, fmt::format("add('{}') after connect(): parameters are agreed once", tensor.name));
+  for (const actors::HeldTensor& held : self.setup->tensors)
+    if (held.tensor.name == tensor.name)
+      throw Error(Code::invalid_argument, fmt::format("add('{}'): added already", tensor.name));
+  actors::HeldTensor held;
+  held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.full_shape), std::move(tensor.strides)};
+  // Only read: the trainer's side has no writer.
+  held.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data));
+  self.setup->tensors.push_back(std::move(held));
+}
+
+void Publisher::connect() {
+  Implementation& self = *implementation_;
+  if (self.connected || self.closed)
+    throw Error(Code::call_order, "connect() twice or after close()");
+  self.connected = true;
+  self.system = actors::shared_system();
+  self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);
+  throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
+}
+
+Ticket Publisher::publish(std::uint64_t step) {
+  Implementation& self = *implementation_;
+  if (!self.connected || self.closed)
+    throw Error(Code::call_order, "publish() before connect() or after close()");
+  if (const auto failure = self.setup->status->failure())
+    throw Error(failure->code, failure->message);
+  if (self.setup->status->ended())
+    throw Error(Code::call_order, "publish() after rank 0 (the root) closed the session");
+  auto promise = std::make_shared<actors::TicketPromise>();
+  promise->version = ++self.version;
+  promise->step = step;
+  promise->published_ns = telemetry::now_ns();
+  self.tickets.push_back(promise);
+  if (self.tickets.size() > 4)
+    self.tickets.erase(self.tickets.begin()); // at most two run at a time; older ones are over
+  caf::anon_send(self.supervisor, actors::PublishRequest{promise});
+  return Ticket(std::make_shared<Ticket::State>(Ticket::State{std::move(promise)}));
+}
+
+void Publisher::rebind(const std::string& name, const void* data) {
+  Implementation& self = *implementation_;
+  std::vector<actors::HeldTensor>& tensors = self.setup->tensors;
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const actors::HeldTensor& held) { return held.tensor.name == name; });
+  if (found == tensors.end())
+    throw Error(Code::invalid_argument, fmt::format("rebind('{}'): no such tensor was added", name));
+  const auto* bytes = static_cast<const std::byte*>(data);
+  if (bytes == nullptr && found->data != nullptr)
+    throw Error(Code::invalid_argument, fmt::format("rebind('{}'): data is null", name));
+  found->data = const_cast<std::byte*>(bytes);
+  if (self.setup->work)
+    self.setup->work->memory.parameters[static_cast<std::size_t>(found - tensors.begin())] = bytes;
+}
+
+void Publisher::close() {
+  if (!implementation_ || implementation_->closed)
+    return;
+  Implementation& self = *implementation_;
+  self.closed = true;
+  if (self.supervisor) {
+    for (const auto& ticket : self.tickets) {
+      ticket->wait_captured();
+      (void)ticket->wait_report();
+    }
+    (void)actors::ask<actors::CloseRequest>(self.supervisor);
+    self.supervisor = nullptr;
+  }
+  self.setup->networks->shutdown();
+  (void)self.setup->recorder->write(
+    actors::trace_path(self.setup->topology, self.setup->rank == 0 ? "" : fmt::format("rank{}", self.setup->rank)));
+  self.setup->work.reset();
+  self.system.reset();
+}
+
+} // namespace deltawire

@@ -1,0 +1,77 @@
+// What the actors of one trainer rank share: its blocks, its chunks, its memory. Built once after the agreement.
+//
+// Everything but `memory` and `counters` is immutable. A chunk's memory (tensor ranges, snapshot ranges, log) is
+// touched by one actor at a time: the Differ that was handed the chunk; the hand-over is a message.
+#pragma once
+
+#include "delta/capture.hpp"
+#include "layout/plan.hpp"
+#include "telemetry/metrics.hpp"
+#include "telemetry/trace.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace deltawire::actors {
+
+/// A range of one block.
+struct ChunkRange {
+  std::uint32_t block = 0; ///< index into RankWork::blocks
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+/// The unit of work: ranges of blocks of one window, in walk order.
+struct Chunk {
+  std::vector<ChunkRange> ranges;
+  std::uint32_t window = 0;
+  std::uint64_t worst_case = 0; ///< encoded bytes
+};
+
+/// Aligned memory without initialisation.
+struct AlignedDelete {
+  void operator()(std::byte* bytes) const noexcept;
+};
+using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
+[[nodiscard]] AlignedBytes allocate_aligned(std::size_t bytes);
+
+struct RankCounters {
+  telemetry::HighWater differ;       ///< encoded bytes not yet cut into a round
+  telemetry::HighWater gather_queue; ///< bytes of rounds on their way (root: gathered and not yet packed)
+  telemetry::HighWater flush_bucket; ///< bytes of flushes, assembled or on the wire
+};
+
+struct RankWork {
+  std::uint32_t rank = 0;
+  std::vector<layout::Block> blocks;
+  std::vector<Chunk> chunks;
+  std::uint32_t windows = 0;
+  std::uint64_t elements = 0;
+  std::size_t piece_limit = 0;
+  RankCounters counters;
+  std::shared_ptr<telemetry::Recorder> recorder;
+
+  struct Memory {
+    std::vector<const std::byte*> parameters; ///< base of each parameter; changed by rebind() between captures only
+    AlignedBytes snapshot;
+    std::vector<std::size_t> snapshot_offsets;         ///< by block
+    std::vector<std::vector<delta::PositionLog>> logs; ///< by chunk, one a range: the running capture's
+  } memory;
+
+  /// Builds chunks and allocates snapshot and logs.
+  [[nodiscard]] static std::shared_ptr<RankWork> make(std::uint32_t rank, std::vector<layout::Block> blocks,
+                                                      std::uint32_t windows, std::uint64_t chunk_bytes,
+                                                      std::uint64_t inflight, std::size_t piece_limit,
+                                                      std::vector<const std::byte*> parameters);
+
+  [[nodiscard]] delta::OwnedBlock owned(std::uint32_t block);
+};
+
+/// The largest piece that fits every cap on its way, bytes; fails with the cap that is too small and the least that
+/// works for elements of `largest` bytes.
+[[nodiscard]] Result<std::size_t> piece_limit(std::uint64_t inflight, std::uint64_t max_round, std::uint64_t flush_cap,
+                                              std::size_t largest);
+
+} // namespace deltawire::actors

@@ -1,0 +1,52 @@
+// Sender (root): delivers flushes to the workers on its own thread, collects what they answer, keeps each one's record
+// and the digests that the manifests carry. Thin around sync::RootDelivery.
+#pragma once
+
+#include "actors/interfaces.hpp"
+#include "actors/port.hpp"
+#include "actors/rank_work.hpp"
+#include "sync/root_delivery.hpp"
+
+#include <chrono>
+#include <optional>
+
+namespace deltawire::actors {
+
+struct WorkerPorts {
+  std::vector<std::shared_ptr<Port>> control; ///< by worker
+  std::vector<std::shared_ptr<Port>> data;
+};
+
+struct SenderSettings {
+  std::uint32_t workers_per_replica = 1;
+  std::chrono::nanoseconds stall{};
+  std::chrono::nanoseconds timeout{};
+  std::size_t cells = 0;
+  std::uint64_t slots = 0;
+};
+
+struct SenderState {
+  std::shared_ptr<RankWork> work;
+  WorkerPorts ports;
+  SenderSettings settings;
+  std::shared_ptr<const Colleagues> colleagues;
+  std::unique_ptr<sync::RootDelivery> delivery;
+  std::vector<std::uint64_t> digests; ///< by cell, at the last sealed version
+  std::uint64_t next_delivery = 1;
+
+  // of the running delivery
+  DeliveryBegin begun;
+  std::uint64_t base = 0;
+  bool may_send = false;
+  std::optional<FlushSealed> waiting;   ///< sealed before the workers were ready
+  std::optional<DeliverySealed> sealed; ///< the end, once known
+  bool manifest_sent = false;
+  std::vector<std::uint64_t> bytes_sent; ///< by worker, framing included
+  wire::Span send;
+  telemetry::TimePoint flush_begin;
+};
+
+SenderActor::behavior_type sender(SenderActor::stateful_pointer<SenderState> self, std::shared_ptr<RankWork> work,
+                                  WorkerPorts ports, SenderSettings settings);
+
+} // namespace deltawire::actors

@@ -1,0 +1,95 @@
+// What the facade and the supervisors share: tickets, the state of the session, and what a process was opened with.
+#pragma once
+
+#include "actors/network.hpp"
+#include "actors/port.hpp"
+#include "actors/rank_work.hpp"
+#include "config/topology.hpp"
+#include "deltawire/deltawire.hpp"
+#include "layout/side.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+namespace deltawire::actors {
+
+/// One publish() under way. Thread-safe; each half is fulfilled once.
+struct TicketPromise {
+  std::uint64_t version = 0;
+  std::uint64_t step = 0;
+  std::int64_t published_ns = 0;
+
+  void set_captured();
+  void set_report(wire::DeliveryReport report);
+  void wait_captured();
+  [[nodiscard]] wire::DeliveryReport wait_report();
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool captured_ = false;
+  std::optional<wire::DeliveryReport> report_;
+};
+
+/// How the session stands, for calls that must fail at once. Thread-safe.
+class SessionStatus {
+public:
+  void fail(const Failure& failure);
+  void end(); ///< the root said goodbye
+  [[nodiscard]] std::optional<Failure> failure() const;
+  /// Until it ended or failed.
+  void wait() const;
+  [[nodiscard]] bool ended() const;
+
+private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::optional<Failure> failure_;
+  bool ended_ = false;
+};
+
+/// A tensor and where it is.
+struct HeldTensor {
+  layout::LocalTensor tensor;
+  std::byte* data = nullptr; ///< trainer: only read
+};
+
+/// What a trainer rank was opened with; not changed after connect().
+struct TrainerSetup {
+  config::Topology topology;
+  layout::Side side;
+  std::uint32_t rank = 0;
+  std::uint32_t world = 1;
+  std::uint32_t workers = 1;
+  std::uint32_t workers_per_replica = 1;
+  std::string master;
+  int listening_socket = -1;
+  std::vector<HeldTensor> tensors;
+  std::shared_ptr<Networks> networks;
+  std::shared_ptr<SessionStatus> status;
+  std::shared_ptr<telemetry::Recorder> recorder;
+  std::shared_ptr<RankWork> work; ///< set by the agreement; the facade's rebind() reaches memory through it
+};
+
+/// What a worker was opened with; not changed after start().
+struct WorkerSetup {
+  config::Topology topology;
+  layout::Side side;
+  std::uint32_t worker = 0;
+  std::uint32_t workers = 1;
+  std::string master;
+  std::vector<HeldTensor> tensors;
+  std::function<void()> on_pause;
+  std::function<void(Version, std::span<const Change>)> on_commit;
+  std::shared_ptr<Networks> networks;
+  std::shared_ptr<SessionStatus> status;
+  std::shared_ptr<telemetry::Recorder> recorder;
+  std::vector<layout::SlotSpec> catalogue; ///< set when the root has sent it
+  std::shared_ptr<struct WorkerWork> work; ///< set by the agreement
+};
+
+/// A number that differs from process to process and from start to start.
+[[nodiscard]] std::uint64_t random_identity();
+
+} // namespace deltawire::actors

@@ -1,0 +1,144 @@
+// Subscriber over the worker's supervisor. See include/deltawire/deltawire.hpp for the contract.
+#include "deltawire/deltawire.hpp"
+
+#include "actors/opening.hpp"
+#include "actors/session.hpp"
+#include "actors/system.hpp"
+#include "actors/worker_supervisor.hpp"
+
+namespace deltawire {
+
+using actors::throw_failure;
+
+struct Subscriber::Implementation {
+  std::shared_ptr<caf::actor_system> system; // first: outlives every handle below
+  std::shared_ptr<actors::WorkerSetup> setup;
+  actors::WorkerSupervisorActor supervisor;
+  bool met = false;
+  bool started = false;
+  bool closed = false;
+
+  void meet() {
+    if (met)
+      return;
+    met = true;
+    system = actors::shared_system();
+    supervisor = system->spawn(actors::worker_supervisor, setup);
+    throw_failure(actors::ask<actors::ConnectRequest>(supervisor));
+  }
+
+  void before_start(const std::string& call) const {
+    if (started || closed)
+      throw Error(Code::call_order, fmt::format("{} after start() or close()", call));
+  }
+};
+
+Subscriber::Subscriber(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
+Subscriber::Subscriber(Subscriber&&) noexcept = default;
+
+Subscriber& Subscriber::operator=(Subscriber&& other) noexcept {
+  if (this != &other) {
+    close();
+    implementation_ = std::move(other.implementation_);
+  }
+  return *this;
+}
+
+Subscriber::~Subscriber() {
+  close();
+}
+
+Subscriber Subscriber::open(const std::string& topology, WorkerOptions options) {
+  auto setup = std::make_shared<actors::WorkerSetup>();
+  setup->topology = actors::value_or_throw(config::load(topology, options.overrides));
+  setup->side = actors::value_or_throw(layout::Side::compile(setup->topology.worker, layout::Side::Role::worker));
+  setup->worker = options.worker;
+  setup->workers = static_cast<std::uint32_t>(setup->side.mesh().size());
+  if (setup->worker >= setup->workers)
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: worker {} of a worker.mesh of {} workers", topology, setup->worker, setup->workers));
+  setup->master = actors::master_address(setup->topology);
+  setup->networks = std::make_shared<actors::Networks>();
+  setup->status = std::make_shared<actors::SessionStatus>();
+  setup->recorder = actors::make_recorder(setup->topology, fmt::format("worker {}", setup->worker));
+  auto implementation = std::make_unique<Implementation>();
+  implementation->setup = std::move(setup);
+  return Subscriber(std::move(implementation));
+}
+
+std::vector<ParameterInfo> Subscriber::parameters() {
+  Implementation& self = *implementation_;
+  if (self.closed)
+    throw Error(Code::call_order, "parameters() after close()");
+  self.meet();
+  if (const auto failure = self.setup->status->failure())
+    throw Error(failure->code, failure->message);
+  std::vector<ParameterInfo> out;
+  for (const layout::ParameterSpec& spec :
+       actors::value_or_throw(self.setup->side.worker_parameters(self.setup->catalogue, self.setup->worker)))
+    out.push_back({spec.name, spec.dtype, spec.full_shape, spec.local_shape});
+  return out;
+}
+
+void Subscriber::bind(BoundTensor tensor) {
+  Implementation& self = *implementation_;
+  self.before_start(fmt::format("bind('{}')", tensor.name));
+  for (const actors::HeldTensor& held : self.setup->tensors)
+    if (held.tensor.name == tensor.name)
+      throw Error(Code::invalid_argument, fmt::format("bind('{}'): bound already", tensor.name));
+  actors::HeldTensor held;
+  held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.shape), std::move(tensor.strides)};
+  held.data = static_cast<std::byte*>(tensor.data);
+  self.setup->tensors.push_back(std::move(held));
+}
+
+void Subscriber::on_pause(std::function<void()> hook) {
+  implementation_->before_start("on_pause()");
+  implementation_->setup->on_pause = std::move(hook);
+}
+
+void Subscriber::on_commit(std::function<void(Version, std::span<const Change>)> hook) {
+  implementation_->before_start("on_commit()");
+  implementation_->setup->on_commit = std::move(hook);
+}
+
+void Subscriber::start() {
+  Implementation& self = *implementation_;
+  self.before_start("start()");
+  self.meet();
+  self.started = true;
+  throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
+}
+
+Version Subscriber::version() const noexcept {
+  // The supervisor makes `work` before start() returns; before that there is nothing to serve.
+  return implementation_->started && implementation_->setup->work
+           ? implementation_->setup->work->version.load(std::memory_order_acquire)
+           : 0;
+}
+
+void Subscriber::wait() {
+  if (!implementation_->started)
+    throw Error(Code::call_order, "wait() before start()");
+  const actors::SessionStatus& status = *implementation_->setup->status;
+  status.wait();
+  if (const auto failure = status.failure())
+    throw Error(failure->code, failure->message);
+}
+
+void Subscriber::close() {
+  if (!implementation_ || implementation_->closed)
+    return;
+  Implementation& self = *implementation_;
+  self.closed = true;
+  if (self.supervisor) {
+    (void)actors::ask<actors::CloseRequest>(self.supervisor);
+    self.supervisor = nullptr;
+  }
+  self.setup->networks->shutdown();
+  (void)self.setup->recorder->write(
+    actors::trace_path(self.setup->topology, fmt::format("worker{}", self.setup->worker)));
+  self.system.reset();
+}
+
+} // namespace deltawire

@@ -1,0 +1,581 @@
+#include "actors/trainer_supervisor.hpp"
+
+#include "actors/differ.hpp"
+#include "actors/flush_bucket.hpp"
+#include "actors/gather_queue.hpp"
+#include "actors/sender.hpp"
+#include "actors/snapshotter.hpp"
+#include "layout/block_check.hpp"
+
+#include <algorithm>
+
+namespace deltawire::actors {
+namespace {
+
+using Self = TrainerSupervisorActor::stateful_pointer<TrainerSupervisorState>;
+using Phase = TrainerSupervisorState::Phase;
+
+bool is_root(Self self) {
+  return self->state.setup->rank == 0;
+}
+
+void answer(std::shared_ptr<Answer>& pending, Result<void> result) {
+  if (const auto taken = std::exchange(pending, nullptr))
+    (*taken)(std::move(result));
+}
+
+void send_to_all(Self self, const auto& message) {
+  for (const auto& port : self->state.open)
+    if (port->identified() && port->channel() == wire::Channel::control)
+      port->send(message);
+}
+
+/// A report for an update that never got one.
+wire::DeliveryReport failed_report(const TicketPromise& ticket, const Failure& failure) {
+  wire::DeliveryReport report;
+  report.version = ticket.version;
+  report.base = ticket.version - 1;
+  report.step = ticket.step;
+  report.kind = ticket.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
+  report.error = failure.code;
+  report.error_message = failure.message;
+  return report;
+}
+
+void fail_session(Self self, const Failure& failure) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase == Phase::failed || state.phase == Phase::closing)
+    return;
+  const bool connecting = state.phase == Phase::connecting;
+  state.phase = Phase::failed;
+  state.setup->status->fail(failure);
+  if (connecting)
+    send_to_all(self, wire::Refused{failure.code, failure.message});
+  else
+    send_to_all(self, wire::Failed{failure.code, failure.message, 0});
+  answer(state.connect_answer, tl::make_unexpected(failure));
+  // A capture that runs is local and ends by itself; those that have not begun never will.
+  for (const auto& ticket : state.queued)
+    ticket->set_captured();
+  state.queued.clear();
+  if (state.colleagues)
+    self->send(state.colleagues->snapshotter, CaptureCancel{});
+  for (const auto& [version, ticket] : state.tickets)
+    ticket->set_report(failed_report(*ticket, failure));
+}
+
+/// A failure of the trainer's side while an update is under way goes through the Sender, so that workers undo and the
+/// outcome names them; the session fails when the delivery is over.
+void fail_delivery_or_session(Self self, const Failure& failure) {
+  TrainerSupervisorState& state = self->state;
+  if (state.delivering != 0 && state.phase == Phase::running)
+    self->send(state.colleagues->sender, DeliveryAbort{failure});
+  else
+    fail_session(self, failure);
+}
+
+// Updates
+// ----------------------------------------------------------------------------------------------------------------
+
+void advance(Self self) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::running)
+    return;
+  // One capture may run ahead of the delivery under way; further ones wait for it.
+  while (!state.queued.empty() && state.captures_started < state.deliveries_over + 2) {
+    const auto ticket = state.queued.front();
+    state.queued.pop_front();
+    ++state.captures_started;
+    self->send(state.colleagues->snapshotter, CaptureRequest{ticket->version, ticket->step});
+  }
+  if (is_root(self) && state.delivering == 0 && state.captures_started > state.deliveries_over) {
+    state.delivering = state.deliveries_over + 1;
+    const DeliveryBegin begin{state.delivering, state.delivering == 1,
+                              state.tickets.at(state.delivering)->published_ns};
+    self->send(state.colleagues->sender, begin);
+    self->send(state.colleagues->flush_bucket, begin);
+    self->send(state.colleagues->gather_queue, begin);
+  }
+}
+
+void delivered(Self self, const wire::DeliveryReport& report) {
+  TrainerSupervisorState& state = self->state;
+  const auto found = state.tickets.find(report.version);
+  if (found == state.tickets.end())
+    return;
+  state.deliveries_over = report.version;
+  state.delivering = 0;
+  found->second->set_report(report);
+  state.tickets.erase(found);
+  if (is_root(self))
+    for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
+      state.ranks.control[rank]->send(report);
+  if (report.committed == 0)
+    return fail_session(self, Failure{report.error, report.error_message});
+  advance(self);
+}
+
+// Wiring
+// -----------------------------------------------------------------------------------------------------------------
+
+std::size_t largest_element(const std::vector<layout::SlotSpec>& slots) {
+  std::size_t largest = 1;
+  for (const layout::SlotSpec& slot : slots)
+    largest = std::max(largest, size_of(slot.dtype));
+  return largest;
+}
+
+/// Spawns the rank's actors around its blocks.
+Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, std::size_t cells,
+                          std::uint32_t windows, std::vector<layout::Block> blocks) {
+  TrainerSupervisorState& state = self->state;
+  TrainerSetup& setup = *state.setup;
+  const config::Actors& actors = setup.topology.actors;
+  const auto limit =
+    piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, largest_element(slots));
+  if (!limit)
+    return fail(limit.error().code, "{}", limit.error().message);
+  std::vector<const std::byte*> bases;
+  for (const HeldTensor& held : setup.tensors)
+    bases.push_back(held.data);
+  for (const layout::Block& block : blocks)
+    if (bases[block.parameter] == nullptr)
+      return fail(Code::invalid_argument, "tensor '{}': data is null and its shard is not empty",
+                  setup.tensors[block.parameter].tensor.name);
+  setup.work = RankWork::make(setup.rank, std::move(blocks), windows, actors.differ.chunk, actors.differ.inflight,
+                              *limit, std::move(bases));
+  setup.work->recorder = setup.recorder;
+
+  auto colleagues = std::make_shared<Colleagues>();
+  colleagues->supervisor = TrainerSupervisorActor{self};
+  const GatherSettings gather{setup.world, actors.gather_queue.max_round, setup.topology.update.stall};
+  colleagues->gather_queue = self->spawn<caf::detached>(gather_queue, setup.work, state.ranks, gather);
+  colleagues->snapshotter = self->spawn(snapshotter, setup.work, actors.differ.count, actors.differ.inflight);
+  for (std::uint32_t number = 0; number < actors.differ.count; ++number)
+    colleagues->differs.push_back(actors.differ.thread == config::ThreadKind::detached
+                                    ? self->spawn<caf::detached>(differ, setup.work, number)
+                                    : self->spawn(differ, setup.work, number));
+  if (is_root(self)) {
+    const SenderSettings settings{setup.workers_per_replica, setup.topology.update.stall, setup.topology.update.timeout,
+                                  cells, slots.size()};
+    colleagues->flush_bucket = self->spawn(
+      flush_bucket, setup.work,
+      actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);
+    colleagues->sender =
+      self->spawn<caf::detached>(sender, setup.work, WorkerPorts{state.worker_control, state.worker_data}, settings);
+    state.routes->set_delivery(caf::actor_cast<caf::actor>(colleagues->sender));
+  }
+  state.routes->set_gather(caf::actor_cast<caf::actor>(colleagues->gather_queue));
+  state.colleagues = colleagues;
+  const Meet meet{colleagues};
+  const auto introduce = [&](const auto& actor) {
+    self->send(actor, meet);
+    self->monitor(actor);
+    ++state.children;
+  };
+  introduce(colleagues->gather_queue);
+  introduce(colleagues->snapshotter);
+  for (const DifferActor& each : colleagues->differs)
+    introduce(each);
+  if (is_root(self)) {
+    introduce(colleagues->flush_bucket);
+    introduce(colleagues->sender);
+  }
+  return {};
+}
+
+void running(Self self) {
+  TrainerSupervisorState& state = self->state;
+  state.phase = Phase::running;
+  answer(state.connect_answer, {});
+}
+
+// Agreement, root
+// --------------------------------------------------------------------------------------------------------
+
+/// Goes on with the agreement as far as what has come in allows.
+void agree(Self self) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::connecting)
+    return;
+  if (auto catalogue = state.agreement->catalogue()) {
+    if (!*catalogue)
+      return fail_session(self, catalogue->error());
+    state.catalogue = std::move(**catalogue);
+    for (const auto& port : state.worker_control)
+      if (port)
+        port->send(wire::Catalogue{*state.catalogue});
+  }
+  if (auto plan = state.agreement->plan()) {
+    if (!*plan)
+      return fail_session(self, plan->error());
+    layout::Plan& made = **plan;
+    const auto agreement = [&](std::vector<layout::Block> own) {
+      return wire::Agreement{made.slots, made.cells, made.blocks, made.windows, std::move(own)};
+    };
+    if (auto spawned = spawn_actors(self, made.slots, made.cells.size(), made.windows, std::move(made.ranks[0]));
+        !spawned)
+      return fail_session(self, spawned.error());
+    for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
+      state.ranks.control[rank]->send(agreement(std::move(made.ranks[rank])));
+    for (std::uint32_t worker = 0; worker < state.setup->workers; ++worker)
+      state.worker_control[worker]->send(agreement(std::move(made.workers[worker])));
+    (void)state.agreement->agreed(wire::Role::rank, 0);
+  }
+  if (state.agreement->all_agreed()) {
+    send_to_all(self, wire::Connected{});
+    running(self);
+  }
+}
+
+void turn_away(Self self, const std::shared_ptr<Port>& port, const Failure& failure) {
+  self->state.refused += fmt::format("; refused: {}", failure.message);
+  port->send(wire::Refused{failure.code, failure.message});
+  port->close();
+}
+
+void on_hello(Self self, const FrameArrived& frame) {
+  TrainerSupervisorState& state = self->state;
+  const auto hello = decode<wire::Hello>(frame);
+  if (frame.header.type != wire::Hello::type || !hello)
+    return frame.port->abort(
+      Failure{Code::invalid_input, fmt::format("{} did not introduce itself", frame.port->name())});
+  if (state.phase != Phase::connecting)
+    return turn_away(
+      self, frame.port,
+      Failure{Code::disagreement, fmt::format("{} comes too late: the session is running (joining later is "
+                                              "not supported yet)",
+                                              sync::peer_name(hello->role, hello->index))});
+  if (const auto welcome = state.agreement->hello(*hello); !welcome)
+    return turn_away(self, frame.port, welcome.error());
+  frame.port->identify(hello->role, hello->index, hello->channel);
+  const bool control = hello->channel == wire::Channel::control;
+  if (hello->role == wire::Role::rank)
+    (control ? state.ranks.control : state.ranks.data)[hello->index] = frame.port;
+  else
+    (control ? state.worker_control : state.worker_data)[hello->index] = frame.port;
+  frame.port->join_session(state.session);
+  frame.port->send(wire::Welcome{state.session});
+  if (hello->role == wire::Role::worker && control && state.catalogue)
+    frame.port->send(wire::Catalogue{*state.catalogue});
+}
+
+/// Root: a control message that is not the gather's or the Sender's.
+void on_root_frame(Self self, const FrameArrived& frame) {
+  TrainerSupervisorState& state = self->state;
+  const auto declared = [&](auto&& message) {
+    if (!message)
+      return fail_session(self, message.error());
+    if (auto taken = state.agreement->declare(frame.port->role(), frame.port->index(), std::move(message->declaration));
+        !taken)
+      return fail_session(self, taken.error());
+    agree(self);
+  };
+  switch (frame.header.type) {
+  case wire::DeclareRank::type:
+    return declared(decode<wire::DeclareRank>(frame));
+  case wire::DeclareWorker::type:
+    return declared(decode<wire::DeclareWorker>(frame));
+  case wire::Agreed::type:
+    if (auto agreed = state.agreement->agreed(frame.port->role(), frame.port->index()); !agreed)
+      return fail_session(self, agreed.error());
+    return agree(self);
+  case wire::Failed::type: {
+    if (frame.port->role() == wire::Role::worker && state.colleagues)
+      return self->send(state.colleagues->sender, frame);
+    const auto failed = decode<wire::Failed>(frame);
+    return fail_delivery_or_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
+  }
+  case wire::Goodbye::type:
+    if (state.phase == Phase::running)
+      fail_delivery_or_session(self, Failure{Code::peer_failed, fmt::format("{} has left", frame.port->name())});
+    return;
+  default:
+    fail_delivery_or_session(self, Failure{Code::invalid_input, fmt::format("{} sent {}", frame.port->name(),
+                                                                            wire::type_name(frame.header.type))});
+  }
+}
+
+// Agreement, other ranks
+// -------------------------------------------------------------------------------------------------
+
+void on_rank_frame(Self self, const FrameArrived& frame) {
+  TrainerSupervisorState& state = self->state;
+  switch (frame.header.type) {
+  case wire::Welcome::type: {
+    const auto welcome = decode<wire::Welcome>(frame);
+    if (!welcome)
+      return fail_session(self, welcome.error());
+    if (state.session != 0 && state.session != welcome->session)
+      return fail_session(self, Failure{Code::disagreement, "the root restarted while this rank was connecting"});
+    state.session = welcome->session;
+    frame.port->join_session(state.session);
+    if (++state.welcomes == 2)
+      state.ranks.control[0]->send(wire::DeclareRank{state.declaration});
+    return;
+  }
+  case wire::Refused::type: {
+    const auto refused = decode<wire::Refused>(frame);
+    return fail_session(self, refused ? Failure{refused->code, refused->message} : refused.error());
+  }
+  case wire::Agreement::type: {
+    auto agreement = decode<wire::Agreement>(frame);
+    if (!agreement)
+      return fail_session(self, agreement.error());
+    if (state.phase != Phase::connecting || state.colleagues)
+      return fail_session(self, Failure{Code::invalid_input, "the root sent a second agreement"});
+    if (auto checked = layout::check_blocks(agreement->own, state.declaration.parameters, agreement->slots.size(),
+                                            agreement->cells.size(), agreement->blocks, agreement->windows);
+        !checked)
+      return fail_session(self, checked.error());
+    if (auto spawned =
+          spawn_actors(self, agreement->slots, agreement->cells.size(), agreement->windows, std::move(agreement->own));
+        !spawned)
+      return fail_session(self, spawned.error());
+    state.ranks.control[0]->send(wire::Agreed{});
+    return;
+  }
+  case wire::Connected::type:
+    return running(self);
+  case wire::DeliveryReport::type: {
+    const auto report = decode<wire::DeliveryReport>(frame);
+    if (!report)
+      return fail_session(self, report.error());
+    return delivered(self, *report);
+  }
+  case wire::Failed::type: {
+    const auto failed = decode<wire::Failed>(frame);
+    return fail_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
+  }
+  case wire::Goodbye::type:
+    state.setup->status->end();
+    if (!state.tickets.empty())
+      fail_session(self, Failure{Code::peer_failed, "the root closed the session while an update was under way"});
+    return;
+  default:
+    fail_session(self,
+                 Failure{Code::invalid_input, fmt::format("the root sent {}", wire::type_name(frame.header.type))});
+  }
+}
+
+// Connecting
+// -------------------------------------------------------------------------------------------------------------
+
+void listen(Self self) {
+  TrainerSupervisorState& state = self->state;
+  TrainerSetup& setup = *state.setup;
+  const auto accepted = [supervisor = caf::actor_cast<caf::actor>(TrainerSupervisorActor{self}),
+                         routes = state.routes](std::shared_ptr<transport::Connection> connection) {
+    caf::anon_send(supervisor, PortOpened{std::make_shared<Port>(std::move(connection), routes), {}});
+  };
+  const auto open = [&](config::TransportKind kind) -> Result<void> {
+    std::unique_ptr<transport::Listener>& listener =
+      kind == config::TransportKind::inproc ? state.inproc_listener : state.tcp_listener;
+    if (listener)
+      return {};
+    transport::Network& network = setup.networks->of(kind);
+    auto made = setup.listening_socket >= 0 && kind != config::TransportKind::inproc
+                  ? network.adopt(setup.listening_socket, accepted)
+                  : network.listen(setup.master, accepted);
+    if (!made)
+      return pass_on(std::move(made));
+    listener = std::move(*made);
+    return {};
+  };
+  for (const config::TransportKind kind :
+       {setup.topology.actors.gather_queue.transport, setup.topology.actors.sender.transport})
+    if (auto opened = open(kind); !opened)
+      return fail_session(self, opened.error());
+}
+
+void connect_to_root(Self self) {
+  TrainerSupervisorState& state = self->state;
+  const auto supervisor = caf::actor_cast<caf::actor>(TrainerSupervisorActor{self});
+  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
+    state.setup->networks->of(state.setup->topology.actors.gather_queue.transport)
+      .connect(state.setup->master, state.connect_deadline,
+               [supervisor, channel, routes = state.routes](Result<std::shared_ptr<transport::Connection>> connected) {
+                 if (!connected)
+                   return caf::anon_send(supervisor, PortOpened{nullptr, connected.error()});
+                 auto port = std::make_shared<Port>(std::move(*connected), routes);
+                 port->identify(wire::Role::rank, 0, channel);
+                 caf::anon_send(supervisor, PortOpened{std::move(port), {}});
+               });
+}
+
+void connect(Self self, const ConnectRequest& request) {
+  TrainerSupervisorState& state = self->state;
+  TrainerSetup& setup = *state.setup;
+  state.connect_answer = request.answer;
+  state.phase = Phase::connecting;
+  state.incarnation = random_identity();
+  state.connect_deadline = std::chrono::steady_clock::now() + setup.topology.update.connect;
+  std::vector<layout::LocalTensor> tensors;
+  for (const HeldTensor& held : setup.tensors)
+    tensors.push_back(held.tensor);
+  auto declaration = setup.side.declare_trainer(tensors, setup.rank);
+  if (!declaration)
+    return fail_session(self, declaration.error());
+  state.declaration = std::move(*declaration);
+  self->delayed_send(TrainerSupervisorActor{self}, std::chrono::milliseconds(50), Tick{});
+  state.ranks.control.resize(setup.world);
+  state.ranks.data.resize(setup.world);
+  if (!is_root(self))
+    return connect_to_root(self);
+  state.session = random_identity();
+  state.worker_control.resize(setup.workers);
+  state.worker_data.resize(setup.workers);
+  state.agreement = std::make_unique<sync::AgreementRoot>(setup.world, setup.workers, setup.topology.worker.unused,
+                                                          setup.topology.actors.gather_queue.window,
+                                                          config::fingerprint(setup.topology));
+  (void)state.agreement->declare(wire::Role::rank, 0, state.declaration);
+  listen(self);
+  if (state.phase == Phase::connecting)
+    agree(self);
+}
+
+void opened(Self self, const PortOpened& message) {
+  TrainerSupervisorState& state = self->state;
+  if (!message.port)
+    return fail_session(self, message.failure);
+  if (state.phase == Phase::failed || state.phase == Phase::closing)
+    return message.port->abort(Failure{Code::peer_failed, "the session is over"});
+  state.open.push_back(message.port);
+  message.port->start();
+  if (is_root(self))
+    return;
+  (message.port->channel() == wire::Channel::control ? state.ranks.control : state.ranks.data)[0] = message.port;
+  message.port->send(wire::Hello{wire::Role::rank, message.port->channel(), state.setup->rank, state.setup->world,
+                                 state.incarnation, config::fingerprint(state.setup->topology)});
+}
+
+// The end
+// ----------------------------------------------------------------------------------------------------------------
+
+void end_if_done(Self self) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::closing || state.children != 0 || !state.open.empty())
+    return;
+  answer(state.close_answer, {});
+  state.routes->clear();
+  state = {};
+  self->quit();
+}
+
+void close(Self self, const CloseRequest& request) {
+  TrainerSupervisorState& state = self->state;
+  state.close_answer = request.answer;
+  send_to_all(self, wire::Goodbye{});
+  state.phase = Phase::closing;
+  state.tcp_listener.reset();
+  state.inproc_listener.reset();
+  for (const auto& port : state.open)
+    port->close();
+  if (state.colleagues) {
+    const Colleagues& each = *state.colleagues;
+    self->send(each.snapshotter, Stop{});
+    for (const DifferActor& one : each.differs)
+      self->send(one, Stop{});
+    self->send(each.gather_queue, Stop{});
+    if (each.flush_bucket)
+      self->send(each.flush_bucket, Stop{});
+    if (each.sender)
+      self->send(each.sender, Stop{});
+    state.routes->set_gather(nullptr);
+    state.routes->set_delivery(nullptr);
+    state.colleagues.reset();
+  }
+  end_if_done(self);
+}
+
+void port_closed(Self self, const PortClosed& closed) {
+  TrainerSupervisorState& state = self->state;
+  std::erase(state.open, closed.port);
+  if (state.phase == Phase::closing)
+    return end_if_done(self);
+  if (!closed.port->identified() || state.phase == Phase::failed || state.setup->status->ended())
+    return;
+  const Failure failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)};
+  if (is_root(self) && closed.port->role() == wire::Role::worker && state.phase == Phase::running)
+    return self->send(state.colleagues->sender, PortClosed{closed.port, failure});
+  fail_delivery_or_session(self, failure);
+}
+
+void tick(Self self) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase == Phase::closing)
+    return;
+  const auto now = std::chrono::steady_clock::now();
+  if (state.phase == Phase::connecting) {
+    // The root's message names who is missing: the others leave it the time to arrive.
+    const auto grace = is_root(self) ? std::chrono::seconds(0) : std::chrono::seconds(5);
+    if (now > state.connect_deadline + grace)
+      fail_session(
+        self, Failure{Code::timed_out,
+                      fmt::format("not everyone connected within {:.1f} s (update.connect): {}{}",
+                                  std::chrono::duration<double>(state.setup->topology.update.connect).count(),
+                                  is_root(self) ? state.agreement->missing() : "no agreement from rank 0 (the root)",
+                                  state.refused)});
+  }
+  if (!is_root(self) && !state.tickets.empty() && state.phase == Phase::running) {
+    const config::Update& update = state.setup->topology.update;
+    const std::int64_t waited = telemetry::now_ns() - state.tickets.begin()->second->published_ns;
+    if (waited > (update.timeout + 2 * update.stall).count())
+      fail_session(self, Failure{Code::timed_out, "rank 0 (the root) did not report the end of an update in time"});
+  }
+  self->delayed_send(TrainerSupervisorActor{self}, std::chrono::milliseconds(50), Tick{});
+}
+
+} // namespace
+
+TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_ptr<TrainerSetup> setup) {
+  TrainerSupervisorState& initial = self->state;
+  initial.setup = std::move(setup);
+  initial.routes = std::make_shared<Routes>();
+  initial.routes->set_supervisor(caf::actor_cast<caf::actor>(TrainerSupervisorActor{self}));
+  self->set_down_handler([self](caf::down_msg& down) {
+    TrainerSupervisorState& state = self->state;
+    --state.children;
+    if (state.phase == Phase::closing)
+      return end_if_done(self);
+    fail_session(self, Failure{Code::internal, fmt::format("an actor ended unexpectedly: {}", to_string(down.reason))});
+  });
+  return {
+    [self](const ConnectRequest& request) { connect(self, request); },
+    [self](const PublishRequest& request) {
+      TrainerSupervisorState& state = self->state;
+      if (state.phase != Phase::running) {
+        const auto failure = state.setup->status->failure();
+        request.ticket->set_captured();
+        return request.ticket->set_report(failed_report(
+          *request.ticket, failure ? *failure : Failure{Code::call_order, "publish() after the session's end"}));
+      }
+      state.tickets.emplace(request.ticket->version, request.ticket);
+      state.queued.push_back(request.ticket);
+      advance(self);
+    },
+    [self](const CloseRequest& request) { close(self, request); },
+    [self](const PortOpened& message) { opened(self, message); },
+    [self](const FrameArrived& frame) {
+      TrainerSupervisorState& state = self->state;
+      if (state.phase == Phase::closing || state.phase == Phase::failed)
+        return;
+      if (!is_root(self))
+        return on_rank_frame(self, frame);
+      if (!frame.port->identified())
+        return on_hello(self, frame);
+      on_root_frame(self, frame);
+    },
+    [self](const PortClosed& closed) { port_closed(self, closed); },
+    [self](const CaptureDone& done) {
+      const auto found = self->state.tickets.find(done.version);
+      if (found != self->state.tickets.end())
+        found->second->set_captured();
+    },
+    [self](const DeliveryOver& over) { delivered(self, over.report); },
+    [self](const FailureReport& report) { fail_delivery_or_session(self, report.failure); },
+    [self](Tick) { tick(self); },
+  };
+}
+
+} // namespace deltawire::actors

@@ -496,15 +496,16 @@ private:
 class TcpAcceptor : public std::enable_shared_from_this<TcpAcceptor> {
 public:
   TcpAcceptor(std::shared_ptr<Core> core, asio::io_context& context, tcp::acceptor acceptor, Accepted accepted)
-    : core_(std::move(core)), acceptor_(std::move(acceptor)), pause_(context), accepted_(std::move(accepted)) {
+    : core_(std::move(core)), context_(context), acceptor_(std::move(acceptor)), pause_(context),
+      accepted_(std::move(accepted)) {
     close_on_exec(acceptor_.native_handle());
     error_code ignored;
     address_ = to_text(acceptor_.local_endpoint(ignored));
   }
 
+  /// Begins on the context's thread, so that a caller's locks and ours are never held together.
   void start() {
-    const std::lock_guard lock(mutex_);
-    accept();
+    core_->post(context_, [self = shared_from_this()] { self->go_on(); });
   }
 
   /// The port is free afterwards, and no callback runs, but one that calls this.
@@ -522,6 +523,11 @@ public:
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
 private:
+  void go_on() {
+    const std::lock_guard lock(mutex_);
+    accept();
+  }
+
   void accept() {
     if (stopped_)
       return;
@@ -537,7 +543,7 @@ private:
       return;
     if (error && error != asio::error::connection_aborted) {
       pause_.expires_after(accept_pause);
-      pause_.async_wait([self = shared_from_this()](const error_code&) { self->start(); });
+      pause_.async_wait([self = shared_from_this()](const error_code&) { self->go_on(); });
       return;
     }
     error_code gone;
@@ -553,6 +559,7 @@ private:
   }
 
   const std::shared_ptr<Core> core_;
+  asio::io_context& context_;
   std::recursive_mutex mutex_; ///< a callback may stop us
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;

@@ -4,6 +4,10 @@
 // Threads: every function is thread-safe. Callbacks run on the transport's own thread (tcp) or on the thread of the
 // peer's call (inproc), one at a time per connection; they must not block and may call any function here except
 // shutdown(). After on_closed no callback of that connection runs. Nothing here waits: deadlines are arguments.
+// inproc runs callbacks inside the calls (connect, listen, start, send, close, abort) or on its thread "dw-inproc" when
+// a deadline ends something: hold no lock over a call that a callback takes.
+//
+// Life: a connection that nobody holds stays open until it is closed, by close(), abort(), the peer or shutdown().
 #pragma once
 
 #include "result.hpp"
@@ -58,10 +62,11 @@ public:
   /// Begins to deliver frames (those that came earlier first). Once.
   virtual void start(Handlers handlers) = 0;
 
-  /// Queues a frame. Frames arrive in the order of send() calls of one thread.
+  /// Queues a frame. Frames arrive in the order of send() calls of one thread. A frame whose header the framing
+  /// refuses, or whose body is not as long as its header says, is not sent: `done` tells.
   virtual void send(Outgoing frame, SendDone done = {}) = 0;
 
-  /// Sends what is queued, then closes. At most `linger`, then as abort().
+  /// Sends what is queued, then closes. At most `linger`, then as abort(). Frames still arrive until on_closed.
   virtual void close(std::chrono::milliseconds linger) = 0;
 
   /// Closes at once; queued sends end with `reason`; on_closed(reason) follows if start() was called.
@@ -75,11 +80,11 @@ public:
   [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;
 };
 
-/// Accepts connections until destroyed.
+/// Accepts connections until destroyed. The destructor waits for an accepted-callback that runs on another thread.
 class Listener {
 public:
   virtual ~Listener() = default;
-  /// The address to connect to, with the real port.
+  /// The address to connect to, with the real port (inproc: a number that is free within the process).
   [[nodiscard]] virtual std::string address() const = 0;
 };
 

@@ -729,13 +729,14 @@ void Core::shutdown(const Failure& reason) {
   for (std::thread& thread : threads_)
     thread.join();
   threads_.clear();
-  // What was added too late to be told would hold on to us, and we to it.
-  {
-    const std::lock_guard lock(mutex_);
-    connections.swap(connections_);
-    acceptors.swap(acceptors_);
-    attempts.swap(attempts_);
-  }
+  // What no posted call could end any more would hold on to us, and we to it. Destroyed without the lock.
+  connections.clear();
+  acceptors.clear();
+  attempts.clear();
+  const std::lock_guard lock(mutex_);
+  connections.swap(connections_);
+  acceptors.swap(acceptors_);
+  attempts.swap(attempts_);
 }
 
 // The network

@@ -90,15 +90,16 @@ Publisher::Publisher(std::unique_ptr<Implementation> implementation) : implement
 Publisher::Publisher(Publisher&&) noexcept = default;
 
 Publisher& Publisher::operator=(Publisher&& other) noexcept {
-  if (this != &other) {
-    close();
-    implementation_ = std::move(other.implementation_);
-  }
+  const Publisher ended(std::move(*this)); // closes what this one had
+  implementation_ = std::move(other.implementation_);
   return *this;
 }
 
 Publisher::~Publisher() {
-  close();
+  try {
+    close();
+  } catch (const Error&) { // only a trace file that could not be written: everything is released
+  }
 }
 
 Publisher Publisher::open(const std::string& topology, TrainerOptions options) {
@@ -218,10 +219,11 @@ void Publisher::close() {
     self.supervisor = nullptr;
   }
   self.setup->networks->shutdown();
-  (void)self.setup->recorder->write(
+  const auto traced = self.setup->recorder->write(
     actors::trace_path(self.setup->topology, self.setup->rank == 0 ? "" : fmt::format("rank{}", self.setup->rank)));
   self.setup->work.reset();
   self.system.reset();
+  throw_failure(traced);
 }
 
 } // namespace deltawire

@@ -14,6 +14,9 @@
 
 namespace deltawire::actors {
 
+/// How long a goodbye may be behind the end of the data connection that it announces.
+inline constexpr std::chrono::milliseconds goodbye_grace{500};
+
 /// One publish() under way. Thread-safe; each half is fulfilled once.
 struct TicketPromise {
   std::uint64_t version = 0;

@@ -37,15 +37,16 @@ Subscriber::Subscriber(std::unique_ptr<Implementation> implementation) : impleme
 Subscriber::Subscriber(Subscriber&&) noexcept = default;
 
 Subscriber& Subscriber::operator=(Subscriber&& other) noexcept {
-  if (this != &other) {
-    close();
-    implementation_ = std::move(other.implementation_);
-  }
+  const Subscriber ended(std::move(*this)); // closes what this one had
+  implementation_ = std::move(other.implementation_);
   return *this;
 }
 
 Subscriber::~Subscriber() {
-  close();
+  try {
+    close();
+  } catch (const Error&) { // only a trace file that could not be written: everything is released
+  }
 }
 
 Subscriber Subscriber::open(const std::string& topology, WorkerOptions options) {
@@ -136,9 +137,10 @@ void Subscriber::close() {
     self.supervisor = nullptr;
   }
   self.setup->networks->shutdown();
-  (void)self.setup->recorder->write(
-    actors::trace_path(self.setup->topology, fmt::format("worker{}", self.setup->worker)));
+  const auto traced =
+    self.setup->recorder->write(actors::trace_path(self.setup->topology, fmt::format("worker{}", self.setup->worker)));
   self.system.reset();
+  throw_failure(traced);
 }
 
 } // namespace deltawire

@@ -81,6 +81,8 @@ void advance(Self self) {
   TrainerSupervisorState& state = self->state;
   if (state.phase != Phase::running)
     return;
+  if (state.departed && !state.tickets.empty())
+    return fail_delivery_or_session(self, *state.departed);
   // One capture may run ahead of the delivery under way; further ones wait for it.
   while (!state.queued.empty() && state.captures_started < state.deliveries_over + 2) {
     const auto ticket = state.queued.front();
@@ -258,6 +260,7 @@ void on_hello(Self self, const FrameArrived& frame) {
   frame.port->send(wire::Welcome{state.session});
   if (hello->role == wire::Role::worker && control && state.catalogue)
     frame.port->send(wire::Catalogue{*state.catalogue});
+  agree(self); // the connection may be the last thing that was missing
 }
 
 /// Root: a control message that is not the gather's or the Sender's.
@@ -287,9 +290,10 @@ void on_root_frame(Self self, const FrameArrived& frame) {
     return fail_delivery_or_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
   }
   case wire::Goodbye::type:
-    if (state.phase == Phase::running)
-      fail_delivery_or_session(self, Failure{Code::peer_failed, fmt::format("{} has left", frame.port->name())});
-    return;
+    // Leaving between updates is no failure: it becomes one with the next update.
+    if (frame.port->role() == wire::Role::rank)
+      state.departed = Failure{Code::peer_failed, fmt::format("{} has left", frame.port->name())};
+    return advance(self);
   default:
     fail_delivery_or_session(self, Failure{Code::invalid_input, fmt::format("{} sent {}", frame.port->name(),
                                                                             wire::type_name(frame.header.type))});
@@ -490,10 +494,15 @@ void close(Self self, const CloseRequest& request) {
 
 void port_closed(Self self, const PortClosed& closed) {
   TrainerSupervisorState& state = self->state;
-  std::erase(state.open, closed.port);
+  const bool first_time = std::erase(state.open, closed.port) > 0;
   if (state.phase == Phase::closing)
     return end_if_done(self);
   if (!closed.port->identified() || state.phase == Phase::failed || state.setup->status->ended())
+    return;
+  // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
+  if (first_time && closed.port->channel() == wire::Channel::data)
+    return self->delayed_send(TrainerSupervisorActor{self}, goodbye_grace, closed);
+  if (state.departed && closed.port->role() == wire::Role::rank)
     return;
   const Failure failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)};
   if (is_root(self) && closed.port->role() == wire::Role::worker && state.phase == Phase::running)

@@ -42,7 +42,8 @@ struct TrainerSupervisorState {
   std::deque<std::shared_ptr<TicketPromise>> queued;               ///< not handed to the Snapshotter yet
   std::uint64_t captures_started = 0;
   std::uint64_t deliveries_over = 0;
-  std::uint64_t delivering = 0; ///< root: version, 0 = none
+  std::uint64_t delivering = 0;    ///< root: version, 0 = none
+  std::optional<Failure> departed; ///< root: a rank said goodbye; fatal for the next update
 };
 
 TrainerSupervisorActor::behavior_type

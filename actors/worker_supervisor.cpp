@@ -210,7 +210,7 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       WorkerSupervisorState& state = self->state;
       if (!message.port)
         return fail_session(self, message.failure);
-      if (state.phase != Phase::meeting)
+      if (state.phase == Phase::over || state.phase == Phase::closing)
         return message.port->abort(Failure{Code::peer_failed, "the session is over"});
       state.open.push_back(message.port);
       if (message.port->channel() == wire::Channel::control)
@@ -227,9 +227,12 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     },
     [self](const PortClosed& closed) {
       WorkerSupervisorState& state = self->state;
-      std::erase(state.open, closed.port);
+      const bool first_time = std::erase(state.open, closed.port) > 0;
       if (state.phase == Phase::closing)
         return end_if_done(self);
+      // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
+      if (first_time && closed.port->channel() == wire::Channel::data)
+        return self->delayed_send(WorkerSupervisorActor{self}, goodbye_grace, closed);
       fail_session(self, Failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)});
     },
     [self](const FailureReport& report) { fail_session(self, report.failure); },

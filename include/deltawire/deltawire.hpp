@@ -98,10 +98,10 @@ private:
 // ----------------------------------------------------------------------------------------------------------
 
 struct TrainerOptions {
-  std::optional<std::uint32_t> rank;  ///< else from RANK (torchrun), OMPI_COMM_WORLD_RANK or SLURM_PROCID
-  std::optional<std::uint32_t> world; ///< else from WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS
-  std::vector<std::string> overrides; ///< "key.path=value" over the file
-  int listening_socket = -1;          ///< root: adopt this listening socket instead of opening transport.master
+  std::optional<std::uint32_t> rank{};  ///< else from RANK (torchrun), OMPI_COMM_WORLD_RANK or SLURM_PROCID
+  std::optional<std::uint32_t> world{}; ///< else from WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS
+  std::vector<std::string> overrides{}; ///< "key.path=value" over the file
+  int listening_socket = -1;            ///< root: adopt this listening socket instead of opening transport.master
 };
 
 /// A parameter as this rank holds it.
@@ -109,8 +109,8 @@ struct Tensor {
   std::string name;
   DType dtype = DType::bf16;
   std::vector<std::int64_t> full_shape;
-  const void* data = nullptr;        ///< this rank's shard; may be null when the shard is empty
-  std::vector<std::int64_t> strides; ///< of the shard, in elements; empty: row-major
+  const void* data = nullptr;          ///< this rank's shard; may be null when the shard is empty
+  std::vector<std::int64_t> strides{}; ///< of the shard, in elements; empty: row-major
 };
 
 /// One trainer rank. Rank 0 is the root.
@@ -144,7 +144,8 @@ public:
   /// A parameter's storage moved; same layout. Not between publish() and captured().
   void rebind(const std::string& name, const void* data);
 
-  /// Waits for the updates under way, tells the workers that no more will come, releases everything. Idempotent.
+  /// Waits for the updates under way, tells the workers that no more will come, releases everything. Idempotent. Throws
+  /// (output_failed) when the trace file could not be written; the destructor does not.
   void close();
 
 private:
@@ -158,7 +159,7 @@ private:
 
 struct WorkerOptions {
   std::uint32_t worker = 0; ///< global index = dp_index * workers_per_replica + local rank
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides{};
 };
 
 /// A parameter as the topology implies it for this worker.
@@ -175,7 +176,7 @@ struct BoundTensor {
   DType dtype = DType::bf16;
   std::vector<std::int64_t> shape; ///< this worker's shard
   void* data = nullptr;
-  std::vector<std::int64_t> strides; ///< in elements; empty: row-major
+  std::vector<std::int64_t> strides{}; ///< in elements; empty: row-major
 };
 
 /// What a commit changed.

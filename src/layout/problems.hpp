@@ -10,7 +10,7 @@ namespace deltawire::layout {
 
 class Problems {
 public:
-  void add(Failure failure) {
+  void add(const Failure& failure) {
     if (count_++ == 0)
       code_ = failure.code;
     else if (code_ == Code::unsupported) // a mixture is not just a missing feature

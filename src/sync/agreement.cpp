@@ -75,7 +75,8 @@ std::vector<layout::Declaration> AgreementRoot::take(std::vector<Peer>& peers) {
 }
 
 std::optional<Result<layout::Plan>> AgreementRoot::plan() {
-  const auto declared = [](const Peer& peer) { return peer.declared; };
+  // Both connections too: what is spawned for the plan sends on either of them.
+  const auto declared = [](const Peer& peer) { return peer.declared && peer.control && peer.data; };
   if (planned_ || !std::all_of(ranks_.begin(), ranks_.end(), declared) ||
       !std::all_of(workers_.begin(), workers_.end(), declared))
     return std::nullopt;

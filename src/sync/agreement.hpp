@@ -30,7 +30,7 @@ public:
   /// The catalogue, once every rank has declared.
   [[nodiscard]] std::optional<Result<std::vector<layout::SlotSpec>>> catalogue();
 
-  /// The plan, once everyone has declared. Fails with all disagreements.
+  /// The plan, once everyone is connected on both channels and has declared. Fails with all disagreements.
   [[nodiscard]] std::optional<Result<layout::Plan>> plan();
 
   [[nodiscard]] Result<void> agreed(wire::Role role, std::uint32_t index);

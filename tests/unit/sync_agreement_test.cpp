@@ -34,11 +34,12 @@ layout::Declaration rows(layout::Index begin, layout::Index end) {
   return declaration;
 }
 
-void connect_all(AgreementRoot& root) {
+void connect_all(AgreementRoot& root, std::uint32_t ranks = 2, std::uint32_t workers = 2) {
   for (const Channel channel : {Channel::control, Channel::data}) {
-    REQUIRE(root.hello(hello(Role::rank, 1, 2, channel)));
-    REQUIRE(root.hello(hello(Role::worker, 0, 2, channel)));
-    REQUIRE(root.hello(hello(Role::worker, 1, 2, channel)));
+    for (std::uint32_t rank = 1; rank < ranks; ++rank)
+      REQUIRE(root.hello(hello(Role::rank, rank, ranks, channel)));
+    for (std::uint32_t worker = 0; worker < workers; ++worker)
+      REQUIRE(root.hello(hello(Role::worker, worker, workers, channel)));
   }
 }
 
@@ -113,6 +114,7 @@ TEST_CASE("two processes with the same index are told apart, whichever connectio
 
 TEST_CASE("declaring twice, and by someone who is not there, is refused and changes nothing") {
   AgreementRoot root = two_and_two();
+  connect_all(root);
   REQUIRE(root.declare(Role::rank, 0, rows(0, 2)));
   const auto twice = root.declare(Role::rank, 0, rows(0, 4));
   REQUIRE_FALSE(twice);
@@ -132,6 +134,7 @@ TEST_CASE("declaring twice, and by someone who is not there, is refused and chan
 
 TEST_CASE("agreeing twice or by someone who is not there is refused") {
   AgreementRoot root(1, 1, {}, UINT64_MAX, fingerprint);
+  connect_all(root, 1, 1);
   REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
   REQUIRE_FALSE(root.agreed(Role::rank, 0));
   REQUIRE(*root.catalogue());
@@ -161,11 +164,22 @@ TEST_CASE("what is missing is told by name and by what is missing of it") {
 
 TEST_CASE("a plan is made once, and no catalogue from declarations that went into it") {
   AgreementRoot root(1, 1, {}, UINT64_MAX, fingerprint);
+  connect_all(root, 1, 1);
   REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
   REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
   REQUIRE(*root.plan());
   REQUIRE_FALSE(root.catalogue());
   REQUIRE_FALSE(root.plan());
+}
+
+TEST_CASE("a plan waits for the last connection, also when everyone has declared") {
+  AgreementRoot root(1, 1, {}, UINT64_MAX, fingerprint);
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::control)));
+  REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
+  REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
+  REQUIRE_FALSE(root.plan());
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data)));
+  REQUIRE(*root.plan());
 }
 
 TEST_CASE("disagreements come out of the catalogue and the plan") {
@@ -179,6 +193,7 @@ TEST_CASE("disagreements come out of the catalogue and the plan") {
   REQUIRE_FALSE(*catalogue);
 
   AgreementRoot holes(1, 1, {}, UINT64_MAX, fingerprint);
+  connect_all(holes, 1, 1);
   REQUIRE(holes.declare(Role::rank, 0, rows(0, 3)));
   REQUIRE(*holes.catalogue());
   REQUIRE(holes.declare(Role::worker, 0, rows(0, 4)));

@@ -156,9 +156,11 @@ struct SpawnSettings {
 };
 
 Result<Child> spawn(const ChildProcess& plan, int listening_socket, const sigset_t& mask) {
+  // A socket pair rather than a pipe: events come back on it, and trainers are told their turns on it.
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return fail(Code::internal, "{}: no pipe to a child process: {}", to_string(plan.peer), std::strerror(errno));
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return fail(Code::internal, "{}: no socket pair to a child process: {}", to_string(plan.peer),
+                std::strerror(errno));
   Descriptor read_end{ends[0]};
   const Descriptor low_write_end{ends[1]};
   const Descriptor write_end{::fcntl(ends[1], F_DUPFD_CLOEXEC, first_own_descriptor)};
@@ -237,6 +239,7 @@ public:
       if (const int signal = wait_for_news(); signal != 0)
         return signal;
       progress_.show(record_.versions_held(), record_.versions());
+      give_turns();
       if (!give_up_ && record_.failed())
         give_up_ = Clock::now() + grace;
       if (give_up_ && Clock::now() >= *give_up_)
@@ -246,6 +249,14 @@ public:
   }
 
 private:
+  /// A byte to every trainer for each version that all workers hold and have proven.
+  void give_turns() {
+    for (; turns_ < record_.versions_held(); ++turns_)
+      for (const Child& child : children_.list)
+        if (child.peer.side == Peer::Side::trainer && child.events.open())
+          (void)::send(child.events.get(), "t", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
   [[nodiscard]] bool all_ended() const {
     for (const Child& child : children_.list)
       if (!child.ended())
@@ -295,6 +306,7 @@ private:
   Record& record_;
   Progress& progress_;
   std::optional<Clock::time_point> give_up_;
+  std::size_t turns_ = 0; ///< given to the trainers so far
 };
 
 struct FreeAddresses {
@@ -384,6 +396,20 @@ Result<void> run_in_processes(const std::vector<ChildProcess>& plans, Peer root,
 bool die_with_parent(int parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   return ::getppid() == parent; // a parent that died before the line above sends nothing
+}
+
+std::function<bool(std::size_t versions)> turns_from(int descriptor) {
+  return [descriptor, given = std::size_t{0}](std::size_t versions) mutable {
+    for (; given < versions; ++given) {
+      char turn = 0;
+      ssize_t count = 0;
+      while ((count = ::read(descriptor, &turn, 1)) < 0 && errno == EINTR) {
+      }
+      if (count <= 0)
+        return false; // the parent is gone, and this process about to be
+    }
+    return true;
+  };
 }
 
 EventSink line_sink(int descriptor) {

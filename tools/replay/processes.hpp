@@ -7,6 +7,7 @@
 #include "record.hpp"
 #include "result.hpp"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ private:
 
 /// For a child: die with the parent. False where the parent has died already.
 [[nodiscard]] bool die_with_parent(int parent);
+
+/// For a trainer child: the parent says on the same descriptor when the next update may begin.
+[[nodiscard]] std::function<bool(std::size_t versions)> turns_from(int descriptor);
 
 /// For a child: events go to the parent as lines. Thread-safe; the descriptor stays the caller's.
 [[nodiscard]] EventSink line_sink(int descriptor);

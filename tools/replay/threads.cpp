@@ -35,6 +35,12 @@ struct Shared {
     running.changed.notify_all();
   }
 
+  bool wait_until_held(std::size_t versions) {
+    std::unique_lock lock(running.mutex);
+    running.changed.wait(lock, [&] { return record->failed() || record->versions_held() >= versions; });
+    return !record->failed();
+  }
+
   void end(Peer peer, const Result<void>& result) {
     note(PeerEnded{peer, result ? std::nullopt : std::optional<Failure>(result.error())});
   }
@@ -56,7 +62,9 @@ bool run_in_threads(std::shared_ptr<const Seats> seats, std::shared_ptr<const Si
   for (const TrainerSeat& seat : shared->seats->trainers)
     threads.emplace_back([shared, &seat] {
       shared->end({Peer::Side::trainer, seat.rank},
-                  run_trainer(seat, *shared->sides, *shared->files, [&](const Event& event) { shared->note(event); }));
+                  run_trainer(
+                    seat, *shared->sides, *shared->files, [&](const Event& event) { shared->note(event); },
+                    [&](std::size_t versions) { return shared->wait_until_held(versions); }));
     });
   for (const WorkerSeat& seat : shared->seats->workers)
     threads.emplace_back([shared, &seat] {

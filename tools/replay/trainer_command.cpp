@@ -20,23 +20,23 @@ void print_update(const Event& event) {
 } // namespace
 
 ExitStatus trainer_command(const TrainerCommand& command) {
-  return run_as({Peer::Side::trainer, command.rank}, command.ties, print_update,
-                [&](const EventSink& sink) -> Result<void> {
-                  auto sides = open_sides(command.topology, command.overrides);
-                  if (!sides)
-                    return pass_on(std::move(sides));
-                  if (command.rank >= sides->ranks())
-                    return fail(Code::invalid_argument, "--rank {}: {} has {} trainer ranks, 0 to {}", command.rank,
-                                command.topology, sides->ranks(), sides->ranks() - 1);
-                  auto files = open_checkpoints(command.checkpoints);
-                  if (!files)
-                    return pass_on(std::move(files));
-                  if (!command.ties.is_child()) // the parent has checked it
-                    if (auto fits = check_layout(*sides, files->front()); !fits)
-                      return fits;
-                  return run_trainer({command.topology, command.overrides, command.rank, command.listening_socket},
-                                     *sides, *files, sink);
-                });
+  return run_as(
+    {Peer::Side::trainer, command.rank}, command.ties, print_update, [&](const EventSink& sink) -> Result<void> {
+      auto sides = open_sides(command.topology, command.overrides);
+      if (!sides)
+        return pass_on(std::move(sides));
+      if (command.rank >= sides->ranks())
+        return fail(Code::invalid_argument, "--rank {}: {} has {} trainer ranks, 0 to {}", command.rank,
+                    command.topology, sides->ranks(), sides->ranks() - 1);
+      auto files = open_checkpoints(command.checkpoints);
+      if (!files)
+        return pass_on(std::move(files));
+      if (!command.ties.is_child()) // the parent has checked it
+        if (auto fits = check_layout(*sides, files->front()); !fits)
+          return fits;
+      return run_trainer({command.topology, command.overrides, command.rank, command.listening_socket}, *sides, *files,
+                         sink, command.ties.is_child() ? turns_from(command.ties.events_descriptor) : at_once());
+    });
 }
 
 } // namespace deltawire::replay

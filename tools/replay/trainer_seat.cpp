@@ -49,7 +49,7 @@ void take_values(std::span<const HeldShard> shards, const checkpoint::File& file
 } // namespace
 
 Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<const checkpoint::File> files,
-                         const EventSink& sink) {
+                         const EventSink& sink, const Turns& turns) {
   return catching([&]() -> Result<void> {
     std::vector<HeldShard> shards; // outlives the publisher, which reads it
     Publisher publisher = Publisher::open(seat.topology, {.rank = seat.rank,
@@ -63,6 +63,8 @@ Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<
     publisher.connect();
 
     for (std::size_t step = 0; step < files.size(); ++step) {
+      if (!turns(step))
+        return fail(Code::peer_failed, "the run was given up before version {}", step + 1);
       take_values(shards, files[step]);
       Ticket ticket = publisher.publish(step);
       ticket.captured();

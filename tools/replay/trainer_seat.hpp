@@ -4,6 +4,7 @@
 #include "events.hpp"
 #include "inputs.hpp"
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +18,19 @@ struct TrainerSeat {
   int listening_socket = -1; ///< root: taken over by the publisher; -1: none
 };
 
+/// Returns when every worker holds and has proven this many versions; false when the run is given up meanwhile. The
+/// next update waits for it, so that proofs and updates do not compete for the machine.
+using Turns = std::function<bool(std::size_t versions)>;
+
+/// Started by hand: nobody knows of the workers' proofs, and nobody waits.
+[[nodiscard]] inline Turns at_once() {
+  return [](std::size_t) { return true; };
+}
+
 /// Runs to the end of the session; stops at the first update that is not committed. The root tells of every update.
 /// Fails as the facade does, and with the outcome's error.
 [[nodiscard]] Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides,
-                                       std::span<const checkpoint::File> files, const EventSink& sink);
+                                       std::span<const checkpoint::File> files, const EventSink& sink,
+                                       const Turns& turns);
 
 } // namespace deltawire::replay

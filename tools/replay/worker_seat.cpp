@@ -3,8 +3,12 @@
 #include "exit_status.hpp"
 #include "proof.hpp"
 
+#include <condition_variable>
 #include <filesystem>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 namespace deltawire::replay {
 
@@ -61,41 +65,96 @@ private:
   std::vector<Tensor> tensors_;
 };
 
-/// What happens at each commit, on a thread of deltawire: nothing may be thrown there.
-struct Commits {
-  const WorkerSeat& seat;
-  std::span<const checkpoint::File> files;
-  const EventSink& sink;
-  const BoundMemory& memory;
-  std::optional<Proof> proof;
-  Result<void> output; ///< the first dump that failed
+/// Reads the bound memory between commits, as an engine would: proves and dumps each version on its own thread. A
+/// commit is told to it, and the next pause waits until it has read.
+class Reader {
+public:
+  Reader(const WorkerSeat& seat, std::span<const checkpoint::File> files, const EventSink& sink,
+         const BoundMemory& memory, std::optional<Proof> proof)
+    : seat_(seat), files_(files), sink_(sink), memory_(memory), proof_(std::move(proof)), thread_([this] { run(); }) {}
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() { finish(); }
 
+  /// The engine's hooks, on deltawire's thread: nothing may be thrown there.
   void on_commit(Version version, std::span<const Change> changes) {
     VersionHeld held;
-    held.worker = seat.index;
+    held.worker = seat_.index;
     held.version = version;
     held.tensors = changes.size();
     for (const Change& change : changes)
       held.elements += change.elements;
-    if (proof) {
-      const Result<void> equal = catching([&] { return compare(version); });
+    const std::lock_guard lock(mutex_);
+    waiting_ = held;
+    changed_.notify_all();
+  }
+
+  void on_pause() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !waiting_; });
+  }
+
+  /// Waits for the last version to be read; the first dump that failed, if any.
+  Result<void> finish() {
+    if (thread_.joinable()) {
+      {
+        const std::lock_guard lock(mutex_);
+        finished_ = true;
+        changed_.notify_all();
+      }
+      thread_.join();
+    }
+    return output_;
+  }
+
+private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return waiting_ || finished_; });
+      if (!waiting_)
+        return;
+      VersionHeld held = *waiting_;
+      lock.unlock();
+      read(held);
+      lock.lock();
+      waiting_.reset();
+      changed_.notify_all();
+    }
+  }
+
+  void read(VersionHeld& held) {
+    if (proof_) {
+      const Result<void> equal = catching([&] { return compare(held.version); });
       held.proof = equal ? VersionHeld::Proof::equal : VersionHeld::Proof::different;
       if (!equal)
         held.difference = equal.error().message;
     }
-    if (!seat.dump_each_into.empty() && output)
-      output = catching(
-        [&] { return memory.dump(dump_path(fmt::format("{}/v{}", seat.dump_each_into, version), seat.index)); });
-    sink(held);
+    if (!seat_.dump_each_into.empty() && output_)
+      output_ = catching([&] {
+        return memory_.dump(dump_path(fmt::format("{}/v{}", seat_.dump_each_into, held.version), seat_.index));
+      });
+    sink_(held);
   }
 
-private:
-  Result<void> compare(Version version) const {
-    if (version < 1 || version > files.size())
+  [[nodiscard]] Result<void> compare(Version version) const {
+    if (version < 1 || version > files_.size())
       return fail(Code::verification_failed, "worker {}: there is no checkpoint of this version, only of 1 to {}",
-                  seat.index, files.size());
-    return memory.prove(*proof, files[version - 1]);
+                  seat_.index, files_.size());
+    return memory_.prove(*proof_, files_[version - 1]);
   }
+
+  const WorkerSeat& seat_;
+  std::span<const checkpoint::File> files_;
+  const EventSink& sink_;
+  const BoundMemory& memory_;
+  std::optional<Proof> proof_;
+  Result<void> output_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<VersionHeld> waiting_; ///< committed and not read yet
+  bool finished_ = false;
+  std::thread thread_; ///< last: runs on all of the above
 };
 
 } // namespace
@@ -108,24 +167,26 @@ Result<void> run_worker(const WorkerSeat& seat, const config::Topology& topology
                         std::span<const checkpoint::File> files, const EventSink& sink) {
   return catching([&]() -> Result<void> {
     BoundMemory memory; // outlives the subscriber, which writes it
-    Commits commits{seat, files, sink, memory, std::nullopt, {}};
+    std::optional<Proof> proof;
     if (!files.empty()) {
-      auto proof = Proof::make(topology, files.front(), seat.index);
-      if (!proof)
-        return pass_on(std::move(proof));
-      commits.proof = std::move(*proof);
+      auto made = Proof::make(topology, files.front(), seat.index);
+      if (!made)
+        return pass_on(std::move(made));
+      proof = std::move(*made);
     }
+    Reader reader(seat, files, sink, memory, std::move(proof));
     Subscriber subscriber = Subscriber::open(seat.topology, {.worker = seat.index, .overrides = seat.overrides});
     if (auto allocated = memory.allocate(subscriber.parameters()); !allocated)
       return allocated;
     memory.bind_to(subscriber);
+    subscriber.on_pause([&reader] { reader.on_pause(); });
     subscriber.on_commit(
-      [&commits](Version version, std::span<const Change> changes) { commits.on_commit(version, changes); });
+      [&reader](Version version, std::span<const Change> changes) { reader.on_commit(version, changes); });
     subscriber.start();
     subscriber.wait();
     subscriber.close(); // no commit runs any more
-    if (!commits.output)
-      return commits.output;
+    if (auto output = reader.finish(); !output)
+      return output;
     return seat.dump_file.empty() ? Result<void>{} : memory.dump(seat.dump_file);
   });
 }

@@ -111,10 +111,11 @@ std::vector<pid_t> Running::children(const std::vector<std::string>& words) cons
     if (!(process_facts(name) >> state >> parent) || parent != pid_)
       continue;
     std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    // Whole words only: a port may end in the digit of an index.
+    const std::string line = '\0' + std::string{std::istreambuf_iterator<char>(file), {}};
     bool all = true;
     for (const std::string& word : words)
-      all = all && line.find(word + '\0') != std::string::npos;
+      all = all && line.find('\0' + word + '\0') != std::string::npos;
     if (all)
       found.push_back(static_cast<pid_t>(std::stol(name)));
   }

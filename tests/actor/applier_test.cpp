@@ -1,0 +1,297 @@
+// Applier: verifies before it writes, commits by exchange, undoes, and touches nothing that is not in a piece.
+
+#include "catch.hpp"
+#include "testing.hpp"
+#include "unit/text_matchers.hpp"
+
+#include <cstring>
+
+using namespace deltawire;
+using namespace deltawire::actors;
+using namespace deltawire::test;
+
+namespace {
+
+constexpr auto flush_type = static_cast<std::uint16_t>(wire::FrameType::flush);
+using Values = std::vector<std::uint16_t>;
+
+/// A worker with a packed [q | k | v] of four elements each, poisoned, and a tied copy of k with gaps. Block 3 is held
+/// by other workers only. The test plays the root.
+struct Worker {
+  enum Id : std::uint32_t { q, k, v, elsewhere };
+
+  Log log;
+  TestSystem system;
+  Values packed = Values(12, 0xFFFF);
+  Values tied = Values(8, 0xFFFF); ///< k at 0, 2, 4, 6
+  std::shared_ptr<WorkerWork> work = std::make_shared<WorkerWork>();
+  std::shared_ptr<Routes> routes = std::make_shared<Routes>();
+  Peer control{routes, wire::Role::rank, 0, wire::Channel::control};
+  Peer data{routes, wire::Role::rank, 0, wire::Channel::data};
+  ApplierActor actor;
+  std::uint64_t delivery = 0;
+  std::vector<Version> committed;
+  int pauses = 0;
+
+  explicit Worker(std::uint64_t stage = 1 << 20) {
+    work->worker = 5;
+    for (std::uint32_t id : {q, k, v})
+      work->blocks.push_back(flat_block(id, DType::bf16, 4, 4 * id));
+    layout::Block copy = flat_block(k, DType::bf16, 4, 0, 2);
+    copy.parameter = 1;
+    work->blocks.insert(work->blocks.begin() + 2, copy);
+    work->block_ids = 4;
+    work->parameters = {reinterpret_cast<std::byte*>(packed.data()), reinterpret_cast<std::byte*>(tied.data())};
+    work->names = {"qkv", "tied"};
+    work->slots = {{"q", DType::bf16, {4}}, {"k", DType::bf16, {4}}, {"v", DType::bf16, {4}}, {"x", DType::bf16, {4}}};
+    work->cells = {{0, 4}, {1, 4}, {2, 4}, {3, 4}};
+    work->stage_cap = stage;
+    work->recorder = std::make_shared<telemetry::Recorder>();
+    work->on_pause = [this] { ++pauses; };
+    work->on_commit = [this](Version version, std::span<const Change>) { committed.push_back(version); };
+    actor = system.spawn(applier, work, control.port(), failure_probe(system, log));
+    routes->set_delivery(caf::actor_cast<caf::actor>(actor));
+    routes->set_supervisor(failure_probe(system, log));
+  }
+
+  template <class Message>
+  void say(const Message& message) {
+    control.say(message);
+    system.run();
+  }
+
+  void begin(std::uint64_t version) {
+    say(wire::Begin{++delivery, version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta, version - 1,
+                    version});
+  }
+
+  void flush(Bytes payload, std::uint64_t sequence = 0, bool corrupt = false) {
+    wire::FrameHeader header;
+    header.type = flush_type;
+    header.delivery = delivery;
+    header.sequence = sequence;
+    data.say_data(header, std::move(payload), corrupt);
+    system.run();
+  }
+
+  void seal(std::uint64_t flushes, std::uint64_t bytes, std::vector<std::pair<std::uint32_t, std::uint64_t>> digests) {
+    say(wire::Seal{delivery, flushes, bytes, std::move(digests)});
+  }
+
+  static layout::Block block(std::uint32_t id) { return flat_block(id, DType::bf16, 4); }
+
+  static Bytes seed_payload() {
+    Bytes payload;
+    for (const auto& [id, values] : {std::pair<std::uint32_t, Values>{q, {1, 2, 3, 4}},
+                                     {k, {5, 6, 7, 8}},
+                                     {v, {9, 10, 11, 12}},
+                                     {elsewhere, {13, 14, 15, 16}}}) {
+      const Bytes piece = seed_piece(block(id), values);
+      payload.insert(payload.end(), piece.begin(), piece.end());
+    }
+    return payload;
+  }
+
+  void seed() {
+    begin(1);
+    const Bytes payload = seed_payload();
+    flush(payload);
+    seal(1, payload.size(),
+         {{q, digest_of({1, 2, 3, 4})},
+          {k, digest_of({5, 6, 7, 8})},
+          {v, digest_of({9, 10, 11, 12})},
+          {elsewhere, digest_of({13, 14, 15, 16})}});
+    say(wire::Commit{delivery});
+    say(wire::Release{delivery});
+    REQUIRE(control.heard<wire::Released>().size() == 1);
+    REQUIRE(control.heard<wire::Failed>().empty());
+    (void)control.heard<wire::Ready>();
+    (void)control.heard<wire::FlushStaged>();
+    (void)control.heard<wire::Staged>();
+    (void)control.heard<wire::Applied>();
+    REQUIRE(work->version == 1);
+  }
+
+  /// k becomes [5, 0x66, 7, 0x88].
+  void stage_k() {
+    begin(2);
+    const Bytes payload = delta_piece(block(k), {1, 3}, {0x66, 0x88});
+    flush(payload);
+    seal(1, payload.size(), {{k, digest_of({5, 0x66, 7, 0x88})}});
+  }
+
+  bool at_seed() const {
+    return packed == Values{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12} &&
+           tied == Values{5, 0xFFFF, 6, 0xFFFF, 7, 0xFFFF, 8, 0xFFFF};
+  }
+
+  bool poisoned() const { return packed == Values(12, 0xFFFF) && tied == Values(8, 0xFFFF); }
+
+  std::string failure() {
+    const auto failed = control.heard<wire::Failed>();
+    return failed.size() == 1 ? failed[0].message : fmt::format("{} failures", failed.size());
+  }
+};
+
+} // namespace
+
+TEST_CASE("a delta before any seed is refused and memory untouched") {
+  Worker worker;
+  worker.delivery = 8;
+  worker.begin(2);
+  CHECK_THAT(worker.failure(), contains("worker 5") && contains("a delta before any seed"));
+  worker.flush(delta_piece(Worker::block(Worker::k), {1}, {0x66}));
+  CHECK(worker.poisoned());
+  CHECK(worker.work->version == 0);
+  CHECK(worker.control.heard<wire::Ready>().empty());
+}
+
+TEST_CASE("a seed fills every copy, and gaps between elements stay what they were") {
+  Worker worker;
+  worker.seed();
+  CHECK(worker.at_seed());
+  CHECK(worker.pauses == 1);
+  CHECK(worker.committed == std::vector<Version>{1});
+}
+
+TEST_CASE("nothing is written before the commit; then only what is in a piece, in both tied copies") {
+  Worker worker;
+  worker.seed();
+  worker.stage_k();
+  CHECK(worker.control.heard<wire::Staged>().size() == 1);
+  CHECK(worker.at_seed());
+  CHECK(worker.pauses == 1);
+  worker.say(wire::Commit{worker.delivery});
+  CHECK(worker.pauses == 2);
+  CHECK(worker.packed == Values{1, 2, 3, 4, 5, 0x66, 7, 0x88, 9, 10, 11, 12});
+  CHECK(worker.tied == Values{5, 0xFFFF, 0x66, 0xFFFF, 7, 0xFFFF, 0x88, 0xFFFF});
+  const auto applied = worker.control.heard<wire::Applied>();
+  REQUIRE(applied.size() == 1);
+  CHECK(applied[0].version == 2);
+  CHECK(worker.work->version == 1); // not before its replica is released
+  worker.say(wire::Release{worker.delivery});
+  CHECK(worker.control.heard<wire::Released>().size() == 1);
+  CHECK(worker.work->version == 2);
+  CHECK(worker.committed == std::vector<Version>{1, 2});
+}
+
+TEST_CASE("an undo after the commit puts every old value back") {
+  Worker worker;
+  worker.seed();
+  worker.stage_k();
+  worker.say(wire::Commit{worker.delivery});
+  REQUIRE(worker.control.heard<wire::Applied>().size() == 1);
+  worker.say(wire::Undo{worker.delivery, "another worker failed"});
+  const auto undone = worker.control.heard<wire::Undone>();
+  REQUIRE(undone.size() == 1);
+  CHECK(undone[0].version == 1);
+  CHECK(worker.at_seed());
+  CHECK(worker.work->version == 1);
+  CHECK(worker.committed == std::vector<Version>{1});
+  // It goes on from where it was.
+  worker.stage_k();
+  worker.say(wire::Commit{worker.delivery});
+  worker.say(wire::Release{worker.delivery});
+  CHECK(worker.failure() == "0 failures");
+  CHECK(worker.packed == Values{1, 2, 3, 4, 5, 0x66, 7, 0x88, 9, 10, 11, 12});
+}
+
+TEST_CASE("an undo before the commit forgets the stage") {
+  Worker worker;
+  worker.seed();
+  worker.stage_k();
+  worker.say(wire::Undo{worker.delivery, "another worker failed"});
+  CHECK(worker.control.heard<wire::Undone>().size() == 1);
+  CHECK(worker.at_seed());
+  worker.say(wire::Commit{worker.delivery});
+  CHECK_THAT(worker.failure(), contains("commit"));
+  CHECK(worker.at_seed());
+}
+
+TEST_CASE("a corrupt flush is refused and memory untouched") {
+  Worker worker;
+  worker.seed();
+  worker.begin(2);
+  (void)worker.control.heard<wire::Ready>();
+  worker.flush(delta_piece(Worker::block(Worker::k), {1}, {0x66}), 0, true);
+  CHECK_THAT(worker.failure(), contains("worker 5") && contains("checksum"));
+  CHECK(worker.control.heard<wire::FlushStaged>().empty());
+  CHECK(worker.at_seed());
+}
+
+TEST_CASE("a flush whose checksum is right and whose pieces lie is refused and memory untouched") {
+  Worker worker;
+  worker.seed();
+  const Bytes good = delta_piece(Worker::block(Worker::k), {1, 3}, {0x66, 0x88});
+  Bytes wide = delta_piece(flat_block(Worker::k, DType::bf16, 9), {1, 8}, {0x66, 0x88}); // past the block's end
+  Bytes cut(good.begin(), good.end() - 1);
+  Bytes unknown = delta_piece(flat_block(77, DType::bf16, 4), {0}, {0x66});
+  for (const Bytes& payload : {wide, cut, unknown}) {
+    worker.begin(2);
+    worker.flush(payload);
+    CHECK_THAT(worker.failure(), contains("worker 5"));
+    CHECK(worker.at_seed());
+    worker.say(wire::Undo{worker.delivery, "undo"});
+    CHECK(worker.at_seed());
+  }
+}
+
+TEST_CASE("a digest that will not be the trainer's is found before the commit, by parameter and slot") {
+  Worker worker;
+  worker.seed();
+  worker.begin(2);
+  const Bytes payload = delta_piece(Worker::block(Worker::k), {1}, {0x66});
+  worker.flush(payload);
+  worker.seal(1, payload.size(), {{Worker::k, digest_of({5, 0x67, 7, 8})}});
+  CHECK_THAT(worker.failure(), contains("worker 5") && contains("'k'"));
+  CHECK(worker.control.heard<wire::Staged>().empty());
+  worker.say(wire::Commit{worker.delivery});
+  CHECK(worker.at_seed());
+  CHECK(worker.pauses == 1);
+}
+
+TEST_CASE("memory that somebody else wrote to is found before the commit when its cell changes") {
+  Worker worker;
+  worker.seed();
+  worker.packed[5] = 0x1234; // k's element 1: the base is not what the digest says
+  worker.stage_k();
+  CHECK_THAT(worker.failure(), contains("'k'"));
+  CHECK(worker.control.heard<wire::Staged>().empty());
+}
+
+TEST_CASE("a duplicate of a flush is acknowledged again and taken once") {
+  Worker worker;
+  worker.seed();
+  worker.begin(2);
+  const Bytes payload = delta_piece(Worker::block(Worker::k), {1}, {0x66});
+  worker.flush(payload);
+  worker.flush(payload);
+  CHECK(worker.control.heard<wire::FlushStaged>().size() == 2);
+  worker.seal(1, payload.size(), {{Worker::k, digest_of({5, 0x66, 7, 8})}});
+  worker.say(wire::Commit{worker.delivery});
+  CHECK(worker.failure() == "0 failures");
+  CHECK(worker.packed[5] == 0x66);
+}
+
+TEST_CASE("a delivery larger than the stage is refused with the bytes it needs") {
+  Worker worker(8);
+  worker.seed();
+  worker.begin(2);
+  const Bytes payload = delta_piece(Worker::block(Worker::k), {1}, {0x66});
+  worker.flush(payload);
+  CHECK_THAT(worker.failure(), contains("actors.applier.stage") && contains(std::to_string(payload.size())));
+  CHECK(worker.at_seed());
+}
+
+TEST_CASE("a delta on another base, an older delivery and a version that goes back are refused") {
+  Worker worker;
+  worker.seed();
+  worker.say(wire::Begin{10, wire::DeliveryKind::delta, 3, 4});
+  CHECK_THAT(worker.failure(), contains("version 3"));
+  worker.say(wire::Begin{1, wire::DeliveryKind::delta, 1, 2});
+  CHECK_THAT(worker.failure(), contains("not newer"));
+  worker.say(wire::Begin{11, wire::DeliveryKind::delta, 1, 1});
+  CHECK_THAT(worker.failure(), contains("never go back"));
+  CHECK(worker.at_seed());
+  CHECK(worker.work->version == 1);
+}

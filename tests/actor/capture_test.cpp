@@ -1,0 +1,226 @@
+// Snapshotter and Differ: a capture waits for nobody; what credit does not allow is read from the snapshot later, in
+// walk order.
+
+#include "actors/differ.hpp"
+#include "actors/snapshotter.hpp"
+#include "catch.hpp"
+#include "testing.hpp"
+
+#include <cstring>
+
+using namespace deltawire;
+using namespace deltawire::actors;
+using namespace deltawire::test;
+
+namespace {
+
+constexpr std::uint64_t chunk_elements = 64;
+constexpr std::size_t chunks = 4;
+constexpr std::size_t piece_bytes = 1 << 16;
+
+std::uint64_t worst_case() {
+  return delta::worst_case_bytes(chunk_elements, 2, piece_bytes);
+}
+
+/// One rank with one parameter of four chunks, and credit for the worst case of one of them.
+struct Rank {
+  Log log;
+  TestSystem system;
+  std::vector<std::uint16_t> weights = std::vector<std::uint16_t>(chunks * chunk_elements);
+  std::shared_ptr<RankWork> work;
+  std::shared_ptr<Colleagues> colleagues;
+
+  explicit Rank(std::uint64_t inflight = worst_case()) {
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      weights[i] = static_cast<std::uint16_t>(i);
+    work =
+      RankWork::make(0, {flat_block(0, DType::bf16, static_cast<std::int64_t>(weights.size()))}, 1, 2 * chunk_elements,
+                     inflight, piece_bytes, {reinterpret_cast<const std::byte*>(weights.data())});
+    work->recorder = std::make_shared<telemetry::Recorder>();
+    REQUIRE(work->chunks.size() == chunks);
+    colleagues = probes(system, log);
+    colleagues->snapshotter = system.spawn(snapshotter, work, 1u, inflight);
+    colleagues->differs = {system.spawn(differ, work, 0u)};
+    system.send(colleagues->snapshotter, Meet{colleagues});
+    system.send(colleagues->differs[0], Meet{colleagues});
+  }
+
+  void capture(std::uint64_t version) { system.send(colleagues->snapshotter, CaptureRequest{version, 10 * version}); }
+  void give_back(std::uint64_t bytes) { system.send(colleagues->snapshotter, CreditReturned{bytes}); }
+
+  /// Returns the credit of each chunk that comes, until none does; the chunks' numbers in order.
+  std::vector<std::uint32_t> drain(std::vector<ChunkEncoded>& all) {
+    std::vector<std::uint32_t> order;
+    for (;;) {
+      const auto encoded = log.take().all<ChunkEncoded>();
+      if (encoded.empty())
+        return order;
+      for (const ChunkEncoded& one : encoded) {
+        order.push_back(one.chunk->chunk);
+        all.push_back(one);
+        if (!one.chunk->bytes.empty())
+          give_back(one.chunk->bytes.size());
+      }
+    }
+  }
+
+  /// Writes the pieces over `values`, as a worker would.
+  void apply(const std::vector<ChunkEncoded>& encoded, std::vector<std::uint16_t>& values) const {
+    const delta::BoundBlock bound{&work->blocks[0], reinterpret_cast<std::byte*>(values.data())};
+    for (const ChunkEncoded& one : encoded)
+      for (std::size_t at = 0; at < one.chunk->bytes.size();) {
+        const auto piece =
+          delta::read_piece(std::span<const std::byte>(one.chunk->bytes).subspan(at), work->blocks[0]).value();
+        delta::write_values(bound, piece, piece.values);
+        at += piece.bytes;
+      }
+  }
+};
+
+} // namespace
+
+TEST_CASE("a capture is complete before any credit comes back, and what was captured is what travels") {
+  Rank rank;
+  const std::vector<std::uint16_t> captured = rank.weights;
+  rank.capture(1);
+  // No credit was returned so far: the capture waited for none.
+  REQUIRE(rank.log.count<CaptureDone>() == 1);
+  const auto reports = rank.log.all<CaptureReported>();
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0].report.version == 1);
+  CHECK(reports[0].report.step == 10);
+  CHECK(reports[0].report.kind == wire::DeliveryKind::seed);
+  CHECK(reports[0].report.changed == rank.weights.size());
+  REQUIRE(reports[0].report.digest_changes.size() == 1);
+  CHECK(reports[0].report.digest_changes[0].second == digest_of(captured));
+  CHECK(rank.log.count<ChunkEncoded>() == 1); // credit for one
+
+  // The weights may change now.
+  std::fill(rank.weights.begin(), rank.weights.end(), std::uint16_t{0xDEAD});
+  std::vector<ChunkEncoded> encoded;
+  CHECK(rank.drain(encoded) == std::vector<std::uint32_t>{0, 1, 2, 3});
+  std::vector<std::uint16_t> received(rank.weights.size());
+  rank.apply(encoded, received);
+  CHECK(received == captured);
+}
+
+TEST_CASE("beyond inflight only the log is kept, and the rest is encoded in walk order as credit returns") {
+  Rank rank;
+  std::vector<ChunkEncoded> seed;
+  std::vector<std::uint16_t> received(rank.weights.size());
+  rank.capture(1);
+  rank.drain(seed);
+  rank.apply(seed, received);
+
+  for (std::size_t c = 0; c < chunks; ++c)
+    rank.weights[c * chunk_elements + c] = static_cast<std::uint16_t>(0x8000 + c);
+  const std::vector<std::uint16_t> captured = rank.weights;
+  rank.capture(2);
+  REQUIRE(rank.log.count<CaptureDone>() == 1);
+  CHECK(rank.log.all<CaptureReported>()[0].report.changed == chunks);
+  CHECK(rank.log.all<CaptureReported>()[0].report.kind == wire::DeliveryKind::delta);
+  const auto first = rank.log.all<ChunkEncoded>();
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].chunk->chunk == 0);
+  std::fill(rank.weights.begin(), rank.weights.end(), std::uint16_t{0xDEAD});
+
+  // Half of what it took is not enough for the next one's worst case.
+  (void)rank.log.take();
+  const std::uint64_t bytes = first[0].chunk->bytes.size();
+  rank.give_back(bytes / 2);
+  CHECK(rank.log.count<ChunkEncoded>() == 0);
+  rank.give_back(bytes - bytes / 2);
+  REQUIRE(rank.log.count<ChunkEncoded>() == 1);
+  std::vector<ChunkEncoded> rest = first;
+  CHECK(rank.drain(rest) == std::vector<std::uint32_t>{1, 2, 3});
+  rank.apply(rest, received);
+  CHECK(received == captured);
+}
+
+TEST_CASE("a chunk without changes needs no credit to say so") {
+  Rank rank;
+  std::vector<ChunkEncoded> seed;
+  rank.capture(1);
+  rank.drain(seed);
+  rank.weights[0] = 0x8000;
+  rank.weights[3 * chunk_elements] = 0x8001;
+  rank.capture(2);
+  const auto encoded = rank.log.take().all<ChunkEncoded>();
+  REQUIRE(encoded.size() == 3);
+  CHECK(encoded[0].chunk->chunk == 0);
+  CHECK(!encoded[0].chunk->bytes.empty());
+  CHECK(encoded[1].chunk->chunk == 1);
+  CHECK(encoded[1].chunk->bytes.empty());
+  CHECK(encoded[2].chunk->chunk == 2);
+  CHECK(encoded[2].chunk->bytes.empty());
+  rank.give_back(encoded[0].chunk->bytes.size());
+  REQUIRE(rank.log.count<ChunkEncoded>() == 1);
+  CHECK(rank.log.all<ChunkEncoded>()[0].chunk->chunk == 3);
+}
+
+TEST_CASE("with credit for everything nothing is put off") {
+  Rank rank(chunks * worst_case());
+  rank.capture(1);
+  CHECK(rank.log.count<ChunkEncoded>() == chunks);
+  CHECK(rank.log.count<CaptureDone>() == 1);
+}
+
+TEST_CASE("the next capture starts when nothing of the last one is left to be read from the snapshot") {
+  Rank rank;
+  rank.capture(1);
+  rank.capture(2);
+  CHECK(rank.log.count<CaptureDone>() == 1);
+  for (std::size_t c = 0; c + 1 < chunks; ++c) {
+    const auto encoded = rank.log.take().all<ChunkEncoded>();
+    REQUIRE(encoded.size() == 1);
+    CHECK(encoded[0].chunk->version == 1);
+    CHECK(encoded[0].chunk->chunk == c);
+    rank.give_back(encoded[0].chunk->bytes.size());
+  }
+  // The last chunk of version 1 is encoded: its bytes have left the snapshot, so version 2 was captured at once.
+  const auto done = rank.log.all<CaptureDone>();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].version == 2);
+}
+
+TEST_CASE("captures that have not started are answered when they are cancelled") {
+  Rank rank;
+  rank.capture(1);
+  rank.capture(2);
+  rank.capture(3);
+  (void)rank.log.take();
+  rank.system.send(rank.colleagues->snapshotter, CaptureCancel{});
+  const auto done = rank.log.all<CaptureDone>();
+  REQUIRE(done.size() == 2);
+  CHECK(done[0].version == 2);
+  CHECK(done[1].version == 3);
+}
+
+TEST_CASE("a Differ compares bits: minus zero is a change, an unchanged NaN is none") {
+  Log log;
+  TestSystem system;
+  std::vector<std::uint16_t> weights{0x0000, 0x7FC0, 0x3F80};
+  const auto work = RankWork::make(0, {flat_block(0, DType::bf16, 3)}, 1, 1024, 1024, 1024,
+                                   {reinterpret_cast<const std::byte*>(weights.data())});
+  work->recorder = std::make_shared<telemetry::Recorder>();
+  const auto colleagues = probes(system, log);
+  const DifferActor actor = system.spawn(differ, work, 0u);
+  system.send(actor, Meet{colleagues});
+  using Work = sync::CaptureWalk::Work;
+  system.send(actor, ChunkTask{1, {0, Work::capture}, true});
+  REQUIRE(log.count<ChunkWorked>() == 1);
+  CHECK(log.all<ChunkWorked>()[0].changed == 3);
+  CHECK(log.count<ChunkEncoded>() == 0); // into snapshot and log only
+
+  const std::vector<std::uint16_t> before = weights;
+  weights[0] = 0x8000;
+  (void)log.take();
+  system.send(actor, ChunkTask{2, {0, Work::capture_and_encode}, false});
+  REQUIRE(log.count<ChunkWorked>() == 1);
+  const ChunkWorked worked = log.all<ChunkWorked>()[0];
+  CHECK(worked.changed == 1);
+  REQUIRE(log.count<ChunkEncoded>() == 1);
+  CHECK(worked.encoded == log.all<ChunkEncoded>()[0].chunk->bytes.size());
+  REQUIRE(worked.digest_changes.size() == 1);
+  CHECK(worked.digest_changes[0].second == digest_of(weights) - digest_of(before));
+}

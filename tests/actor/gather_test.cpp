@@ -1,0 +1,232 @@
+// GatherQueue, both halves: exact lengths, silence for a rank with nothing, names for ranks that lie or stand still.
+
+#include "catch.hpp"
+#include "testing.hpp"
+#include "unit/text_matchers.hpp"
+
+#include <thread>
+
+using namespace deltawire;
+using namespace deltawire::actors;
+using namespace deltawire::test;
+
+namespace {
+
+constexpr auto round_type = static_cast<std::uint16_t>(wire::FrameType::round);
+
+/// A GatherQueue of `rank` among two, of a parameter of two chunks.
+struct Queue {
+  Log log;
+  TestSystem system;
+  std::vector<std::uint16_t> weights = std::vector<std::uint16_t>(8);
+  std::shared_ptr<Routes> routes = std::make_shared<Routes>();
+  std::shared_ptr<RankWork> work;
+  std::shared_ptr<Colleagues> colleagues;
+  Peer control, data; ///< rank 1 when this is the root, else the root
+  GatherQueueActor actor;
+
+  explicit Queue(std::uint32_t rank, std::int64_t elements = 8, std::chrono::nanoseconds stall = std::chrono::hours(1))
+    : control(routes, wire::Role::rank, 1 - rank, wire::Channel::control),
+      data(routes, wire::Role::rank, 1 - rank, wire::Channel::data) {
+    std::vector<layout::Block> blocks;
+    if (elements > 0)
+      blocks.push_back(flat_block(0, DType::bf16, elements));
+    work = RankWork::make(rank, blocks, 1, 8, 1024, 1024, {reinterpret_cast<const std::byte*>(weights.data())});
+    work->recorder = std::make_shared<telemetry::Recorder>();
+    colleagues = probes(system, log);
+    GatherPorts ports;
+    ports.control.resize(2);
+    ports.data.resize(2);
+    ports.control[1 - rank] = control.port();
+    ports.data[1 - rank] = data.port();
+    actor = system.spawn(gather_queue, work, ports, GatherSettings{2, 100, stall});
+    routes->set_gather(caf::actor_cast<caf::actor>(actor));
+    system.send(actor, Meet{colleagues});
+  }
+
+  void encoded(std::uint32_t chunk, std::vector<std::uint64_t> ends) {
+    auto one = std::make_shared<sync::EncodedChunk>();
+    one->version = 1;
+    one->chunk = chunk;
+    one->bytes.assign(ends.empty() ? 0 : ends.back(), std::byte(chunk));
+    one->ends = std::move(ends);
+    system.send(actor, ChunkEncoded{std::move(one)});
+  }
+
+  void reported(std::uint64_t step = 10) {
+    wire::CaptureReport report;
+    report.version = 1;
+    report.step = step;
+    system.send(actor, CaptureReported{report});
+  }
+
+  template <class Message>
+  void hear(const Message& message) {
+    control.say(message);
+    system.run();
+  }
+
+  std::string failure() {
+    const auto reports = log.all<FailureReport>();
+    return reports.size() == 1 ? reports[0].failure.message : fmt::format("{} failures", reports.size());
+  }
+};
+
+} // namespace
+
+TEST_CASE("a rank sends nothing unasked, then exactly what it was granted, and its credit comes back") {
+  Queue rank(1);
+  rank.encoded(0, {20, 50});
+  const auto offers = rank.control.heard<wire::Offer>();
+  REQUIRE(offers.size() == 1);
+  CHECK(offers[0].pieces == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 20}, {0, 30}});
+  CHECK(rank.data.frames().empty());
+
+  rank.hear(wire::Grant{1, 0, 1, 20});
+  const auto shares = rank.data.take(round_type);
+  REQUIRE(shares.size() == 1);
+  CHECK(shares[0].header.source == 1);
+  CHECK(shares[0].header.sequence == 0);
+  CHECK(shares[0].body.size() == 20);
+  const auto credit = rank.log.all<CreditReturned>();
+  REQUIRE(credit.size() == 1);
+  CHECK(credit[0].bytes == 20);
+  CHECK(rank.data.frames().empty());
+}
+
+TEST_CASE("a rank without changes says so in control messages only") {
+  Queue rank(1);
+  rank.encoded(0, {});
+  rank.encoded(1, {});
+  rank.reported();
+  const auto offers = rank.control.heard<wire::Offer>();
+  REQUIRE(!offers.empty());
+  CHECK(offers.back().pieces.empty());
+  CHECK(offers.back().windows_complete == 1);
+  CHECK(rank.control.heard<wire::CaptureReport>().size() == 1);
+  CHECK(rank.control.frames().empty());
+  CHECK(rank.data.frames().empty());
+}
+
+TEST_CASE("a rank that owns nothing sends an offer without pieces, and its report") {
+  Queue rank(1, 0);
+  rank.reported();
+  const auto offers = rank.control.heard<wire::Offer>();
+  REQUIRE(offers.size() == 1);
+  CHECK(offers[0].pieces.empty());
+  CHECK(offers[0].windows_complete == 1);
+  CHECK(rank.control.heard<wire::CaptureReport>().size() == 1);
+  CHECK(rank.data.frames().empty());
+}
+
+TEST_CASE("a grant of other bytes than were offered is a failure, not a guess") {
+  Queue rank(1);
+  rank.encoded(0, {20, 50});
+  rank.hear(wire::Grant{1, 0, 1, 21});
+  CHECK(rank.data.frames().empty());
+  CHECK(rank.log.count<FailureReport>() == 1);
+}
+
+TEST_CASE("the root asks nothing of a rank with nothing, and completes") {
+  Queue root(0);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  root.encoded(0, {40});
+  root.encoded(1, {60});
+  root.reported();
+  CHECK(root.log.count<GatherComplete>() == 0); // rank 1 has not spoken
+  wire::Offer nothing;
+  nothing.version = 1;
+  nothing.windows_complete = 1;
+  root.hear(nothing);
+  wire::CaptureReport report;
+  report.version = 1;
+  report.step = 10;
+  root.hear(report);
+  CHECK(root.control.heard<wire::Grant>().empty());
+  CHECK(root.data.frames().empty());
+  CHECK(root.log.count<WindowGathered>() == 1);
+  REQUIRE(root.log.count<GatherComplete>() == 1);
+  CHECK(root.log.all<GatherComplete>()[0].totals.step == 10);
+  std::size_t bytes = 0;
+  for (const RoundGathered& round : root.log.all<RoundGathered>())
+    bytes += round.pieces->size();
+  CHECK(bytes == 100);
+}
+
+TEST_CASE("the root holds at most max_round gathered bytes until they are consumed") {
+  Queue root(0);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  root.encoded(0, {60});
+  root.encoded(1, {60});
+  root.reported();
+  REQUIRE(root.log.count<RoundGathered>() == 1);
+  root.system.send(root.actor, RoundConsumed{60});
+  CHECK(root.log.count<RoundGathered>() == 2);
+}
+
+TEST_CASE("a share of another length than granted fails by the rank's name") {
+  Queue root(0);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  wire::Offer offer;
+  offer.version = 1;
+  offer.pieces = {{0, 30}};
+  root.hear(offer);
+  const auto grants = root.control.heard<wire::Grant>();
+  REQUIRE(grants.size() == 1);
+  CHECK(grants[0].bytes == 30);
+  wire::FrameHeader header;
+  header.type = round_type;
+  header.delivery = 1;
+  header.source = 1;
+  header.sequence = grants[0].round;
+  root.data.say_data(header, Bytes(29));
+  root.system.run();
+  CHECK_THAT(root.failure(), contains("rank 1"));
+  CHECK(root.log.count<RoundGathered>() == 0);
+}
+
+TEST_CASE("a corrupt share fails by the rank's name and goes nowhere") {
+  Queue root(0);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  wire::Offer offer;
+  offer.version = 1;
+  offer.pieces = {{0, 30}};
+  root.hear(offer);
+  wire::FrameHeader header;
+  header.type = round_type;
+  header.delivery = 1;
+  header.source = 1;
+  header.sequence = root.control.heard<wire::Grant>().at(0).round;
+  root.data.say_data(header, Bytes(30), true);
+  root.system.run();
+  CHECK_THAT(root.failure(), contains("rank 1"));
+  CHECK(root.log.count<RoundGathered>() == 0);
+}
+
+TEST_CASE("ranks that report different steps are both named") {
+  Queue root(0);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  root.reported(10);
+  wire::CaptureReport report;
+  report.version = 1;
+  report.step = 11;
+  root.hear(report);
+  CHECK_THAT(root.failure(), contains("rank 0"));
+  CHECK_THAT(root.failure(), contains("rank 1"));
+}
+
+TEST_CASE("a rank that owes its share and stands still is named at the stall deadline") {
+  const auto stall = std::chrono::milliseconds(40);
+  Queue root(0, 8, stall);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  wire::Offer offer;
+  offer.version = 1;
+  offer.pieces = {{0, 30}};
+  root.hear(offer);
+  REQUIRE(root.control.heard<wire::Grant>().size() == 1);
+  // Deadlines are measured on the real clock, ticks come by the scheduler's.
+  std::this_thread::sleep_for(stall + std::chrono::milliseconds(5));
+  root.system.advance(stall / 10);
+  CHECK_THAT(root.failure(), contains("rank 1"));
+  CHECK_THAT(root.failure(), contains("update.stall"));
+}

@@ -1,0 +1,240 @@
+// Sender: nothing before all workers are ready, commit only when all have staged, names for those that stand still.
+
+#include "actors/sender.hpp"
+#include "catch.hpp"
+#include "testing.hpp"
+#include "unit/text_matchers.hpp"
+
+#include <thread>
+
+using namespace deltawire;
+using namespace deltawire::actors;
+using namespace deltawire::test;
+
+namespace {
+
+constexpr auto flush_type = static_cast<std::uint16_t>(wire::FrameType::flush);
+
+/// The root's Sender with two workers of one replica; the test plays the workers.
+struct Root {
+  Log log;
+  TestSystem system;
+  std::shared_ptr<Routes> routes = std::make_shared<Routes>();
+  Peer control[2] = {{routes, wire::Role::worker, 0, wire::Channel::control},
+                     {routes, wire::Role::worker, 1, wire::Channel::control}};
+  Peer data[2] = {{routes, wire::Role::worker, 0, wire::Channel::data},
+                  {routes, wire::Role::worker, 1, wire::Channel::data}};
+  std::shared_ptr<RankWork> work = RankWork::make(0, {}, 1, 1024, 1024, 1024, std::vector<const std::byte*>{});
+  SenderActor actor;
+  std::uint64_t delivery = 0;
+
+  explicit Root(std::chrono::nanoseconds stall = std::chrono::hours(1)) {
+    work->recorder = std::make_shared<telemetry::Recorder>();
+    const auto colleagues = probes(system, log);
+    SenderSettings settings;
+    settings.workers_per_replica = 2;
+    settings.stall = stall;
+    settings.timeout = std::chrono::hours(2);
+    settings.cells = 2;
+    settings.slots = 1;
+    actor = system.spawn(
+      sender, work, WorkerPorts{{control[0].port(), control[1].port()}, {data[0].port(), data[1].port()}}, settings);
+    routes->set_delivery(caf::actor_cast<caf::actor>(actor));
+    routes->set_supervisor(failure_probe(system, log));
+    system.send(actor, Meet{colleagues});
+  }
+
+  void begin(std::uint64_t version) {
+    system.send(actor, DeliveryBegin{version, version == 1, 0});
+    for (Peer& worker : control) {
+      const auto begun = worker.heard<wire::Begin>();
+      REQUIRE(begun.size() == 1);
+      CHECK(begun[0].target == version);
+      CHECK(begun[0].base == version - 1);
+      delivery = begun[0].delivery;
+    }
+  }
+
+  template <class Message>
+  void say(std::size_t worker, const Message& message) {
+    control[worker].say(message);
+    system.run();
+  }
+
+  void sealed(std::uint64_t flushes, std::vector<std::pair<std::uint32_t, std::uint64_t>> digests, bool seed) {
+    DeliverySealed message;
+    message.flushes = flushes;
+    message.gathered.totals.seed = seed;
+    message.gathered.totals.digest_changes = std::move(digests);
+    system.send(actor, std::move(message));
+  }
+
+  /// Both workers say everything that is due from Ready to Released, without flushes.
+  void run_empty(std::uint64_t version) {
+    begin(version);
+    for (std::size_t w : {0u, 1u})
+      say(w, wire::Ready{delivery, version - 1});
+    sealed(0, {}, version == 1);
+    for (std::size_t w : {0u, 1u})
+      say(w, wire::Staged{delivery, 0});
+    for (std::size_t w : {0u, 1u})
+      say(w, applied(version));
+    for (std::size_t w : {0u, 1u})
+      say(w, wire::Released{delivery, version, 5});
+  }
+
+  wire::Applied applied(std::uint64_t version) const {
+    wire::Applied message;
+    message.delivery = delivery;
+    message.version = version;
+    return message;
+  }
+
+  wire::DeliveryReport report() {
+    const auto over = log.take().all<DeliveryOver>();
+    REQUIRE(over.size() == 1);
+    return over[0].report;
+  }
+};
+
+} // namespace
+
+TEST_CASE("a flush leaves when all workers are ready, its credit when all have staged it") {
+  Root root;
+  root.begin(1);
+  const auto payload = std::make_shared<const Bytes>(33, std::byte{9});
+  root.system.send(root.actor, FlushSealed{0, payload});
+  CHECK(root.data[0].frames().empty());
+  root.say(0, wire::Ready{root.delivery, 0});
+  CHECK(root.data[0].frames().empty());
+  root.say(1, wire::Ready{root.delivery, 0});
+  for (Peer& worker : root.data) {
+    const auto flushes = worker.take(flush_type);
+    REQUIRE(flushes.size() == 1);
+    CHECK(flushes[0].header.delivery == root.delivery);
+    CHECK(flushes[0].header.sequence == 0);
+    CHECK(flushes[0].body == *payload);
+  }
+  root.say(1, wire::FlushStaged{root.delivery, 0, 33});
+  CHECK(root.log.count<FlushCredit>() == 0);
+  root.say(0, wire::FlushStaged{root.delivery, 0, 33});
+  CHECK(root.log.count<FlushCredit>() == 1);
+}
+
+TEST_CASE("commit follows when all have staged, release when all have applied, the report when all serve") {
+  Root root;
+  root.begin(1);
+  root.say(0, wire::Ready{root.delivery, 0});
+  root.say(1, wire::Ready{root.delivery, 0});
+  root.sealed(0, {{1, 77}}, true);
+  for (Peer& worker : root.control) {
+    const auto seals = worker.heard<wire::Seal>();
+    REQUIRE(seals.size() == 1);
+    // A seed's manifest has every cell, changed or not.
+    CHECK(seals[0].digests == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{0, 0}, {1, 77}});
+  }
+  root.say(0, wire::Staged{root.delivery, 0});
+  CHECK(root.control[0].heard<wire::Commit>().empty());
+  root.say(1, wire::Staged{root.delivery, 0});
+  CHECK(root.control[0].heard<wire::Commit>().size() == 1);
+  CHECK(root.control[1].heard<wire::Commit>().size() == 1);
+  root.say(1, root.applied(1));
+  CHECK(root.control[1].heard<wire::Release>().empty());
+  root.say(0, root.applied(1));
+  CHECK(root.control[0].heard<wire::Release>().size() == 1);
+  CHECK(root.control[1].heard<wire::Release>().size() == 1);
+  root.say(0, wire::Released{root.delivery, 1, 5});
+  CHECK(root.log.count<DeliveryOver>() == 0);
+  root.say(1, wire::Released{root.delivery, 1, 6});
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 1);
+  CHECK(report.version == 1);
+  CHECK(report.kind == wire::DeliveryKind::seed);
+  CHECK(report.times.pause_ns == 6);
+  REQUIRE(report.workers.size() == 2);
+  CHECK(report.workers[1].state == "serving");
+  CHECK(report.workers[1].digest_ok == 1);
+
+  // A delta's manifest has the sums of the cells that changed.
+  root.begin(2);
+  root.say(0, wire::Ready{root.delivery, 1});
+  root.say(1, wire::Ready{root.delivery, 1});
+  root.sealed(0, {{1, 3}}, false);
+  const auto seals = root.control[0].heard<wire::Seal>();
+  REQUIRE(seals.size() == 1);
+  CHECK(seals[0].digests == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{1, 80}});
+}
+
+TEST_CASE("a silent worker fails the delivery by its name at the stall deadline, and the other one undoes") {
+  const auto stall = std::chrono::milliseconds(40);
+  Root root(stall);
+  root.begin(1);
+  root.say(0, wire::Ready{root.delivery, 0});
+  root.system.advance(stall / 10);
+  CHECK(root.log.count<DeliveryOver>() == 0);
+  // Deadlines are measured on the real clock, ticks come by the scheduler's.
+  std::this_thread::sleep_for(stall + std::chrono::milliseconds(5));
+  root.system.advance(stall / 10);
+  const auto undo = root.control[0].heard<wire::Undo>();
+  REQUIRE(undo.size() == 1);
+  CHECK_THAT(undo[0].reason, contains("worker 1"));
+  root.say(0, wire::Undone{root.delivery, 0});
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 0);
+  CHECK(report.error == Code::timed_out);
+  CHECK_THAT(report.error_message, contains("worker 1 made no progress"));
+  CHECK(report.workers[0].state == "empty");
+  CHECK(report.workers[1].state == "lost");
+}
+
+TEST_CASE("a worker that hangs up fails the delivery by its name") {
+  Root root;
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+  root.begin(2);
+  root.say(0, wire::Ready{root.delivery, 1});
+  root.system.send(root.actor, PortClosed{root.control[1].port(), {Code::peer_failed, "worker 1: gone"}});
+  root.say(0, wire::Undone{root.delivery, 1});
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 0);
+  CHECK_THAT(report.error_message, contains("worker 1"));
+  CHECK(report.workers[0].version == 1);
+}
+
+TEST_CASE("a worker that says it staged what it never received does not pass") {
+  Root root;
+  root.begin(1);
+  root.say(0, wire::Ready{root.delivery, 0});
+  root.say(1, wire::Ready{root.delivery, 0});
+  root.system.send(root.actor, FlushSealed{0, std::make_shared<const Bytes>(33)});
+  root.say(0, wire::FlushStaged{root.delivery, 0, 33});
+  root.say(1, wire::FlushStaged{root.delivery, 0, 33});
+  root.sealed(1, {}, true);
+  root.say(1, wire::Staged{root.delivery, 0});
+  CHECK(root.control[0].heard<wire::Commit>().empty());
+  CHECK(root.control[0].heard<wire::Undo>().size() == 1);
+  for (std::size_t w : {0u, 1u})
+    root.say(w, wire::Undone{root.delivery, 0});
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.error == Code::verification_failed);
+  CHECK_THAT(report.error_message, contains("worker 1"));
+}
+
+TEST_CASE("an abort of the trainer's side undoes every worker and is the reason that is reported") {
+  Root root;
+  root.begin(1);
+  root.say(0, wire::Ready{root.delivery, 0});
+  root.system.send(root.actor, DeliveryAbort{{Code::peer_failed, "rank 3 is gone"}});
+  for (std::size_t w : {0u, 1u}) {
+    CHECK(root.control[w].heard<wire::Undo>().size() == 1);
+    root.say(w, wire::Undone{root.delivery, 0});
+  }
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 0);
+  CHECK_THAT(report.error_message, contains("rank 3 is gone"));
+  // What comes late changes nothing.
+  root.say(0, wire::Ready{root.delivery, 0});
+  root.system.send(root.actor, FlushSealed{0, std::make_shared<const Bytes>(1)});
+  CHECK(root.data[0].frames().empty());
+  CHECK(root.log.count<DeliveryOver>() == 0);
+}

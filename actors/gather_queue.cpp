@@ -73,8 +73,8 @@ void granted(Self self, const wire::Grant& grant) {
     });
 }
 
-/// Root: whatever can happen now.
-void advance_root(Self self) {
+/// Root: cuts and grants all rounds that may start now.
+void grant_rounds(Self self) {
   GatherQueueState& state = self->state;
   for (auto round = state.root->next_round(); !round.empty(); round = state.root->next_round()) {
     const telemetry::TimePoint now = telemetry::now();
@@ -90,8 +90,17 @@ void advance_root(Self self) {
         state.ports.control[rank]->send(grant, grant.version);
     }
   }
-  while (state.root->window_ended())
+}
+
+/// Root: whatever can happen now.
+void advance_root(Self self) {
+  GatherQueueState& state = self->state;
+  grant_rounds(self);
+  while (state.root->window_ended()) {
     self->send(state.colleagues->flush_bucket, WindowGathered{state.windows_gathered++});
+    // What is offered of the next window may have waited for this only: no other event needs to follow.
+    grant_rounds(self);
+  }
   if (auto totals = state.root->finished()) {
     totals->gather_queue_peak = std::max(totals->gather_queue_peak, state.work->counters.gather_queue.peak());
     self->send(state.colleagues->flush_bucket,

@@ -25,13 +25,17 @@ struct Queue {
   Peer control, data; ///< rank 1 when this is the root, else the root
   GatherQueueActor actor;
 
-  explicit Queue(std::uint32_t rank, std::int64_t elements = 8, std::chrono::nanoseconds stall = std::chrono::hours(1))
+  explicit Queue(std::uint32_t rank, std::int64_t elements = 8, std::chrono::nanoseconds stall = std::chrono::hours(1),
+                 std::uint32_t windows = 1)
     : control(routes, wire::Role::rank, 1 - rank, wire::Channel::control),
       data(routes, wire::Role::rank, 1 - rank, wire::Channel::data) {
     std::vector<layout::Block> blocks;
-    if (elements > 0)
-      blocks.push_back(flat_block(0, DType::bf16, elements));
-    work = RankWork::make(rank, blocks, 1, 8, 1024, 1024, {reinterpret_cast<const std::byte*>(weights.data())});
+    for (std::uint32_t window = 0; elements > 0 && window < windows; ++window) {
+      blocks.push_back(flat_block(window, DType::bf16, elements / windows, window * elements / windows));
+      blocks.back().window = window;
+      blocks.back().parameter = 0;
+    }
+    work = RankWork::make(rank, blocks, windows, 8, 1024, 1024, {reinterpret_cast<const std::byte*>(weights.data())});
     work->recorder = std::make_shared<telemetry::Recorder>();
     colleagues = probes(system, log);
     GatherPorts ports;
@@ -151,6 +155,32 @@ TEST_CASE("the root asks nothing of a rank with nothing, and completes") {
   for (const RoundGathered& round : root.log.all<RoundGathered>())
     bytes += round.pieces->size();
   CHECK(bytes == 100);
+}
+
+TEST_CASE("what is offered of a window goes when the windows before it end, whatever ended them") {
+  Queue root(0, 8, std::chrono::hours(1), 2);
+  root.encoded(0, {});
+  root.encoded(1, {40}); // of window 1
+  root.reported();
+  wire::CaptureReport report;
+  report.version = 1;
+  report.step = 10;
+  root.hear(report);
+  wire::Offer nothing;
+  nothing.version = 1;
+  nothing.windows_complete = 2;
+  SECTION("the delivery begins last") {
+    root.hear(nothing);
+    root.system.send(root.actor, DeliveryBegin{1, false, 0});
+  }
+  SECTION("a rank that has nothing says so last") {
+    root.system.send(root.actor, DeliveryBegin{1, false, 0});
+    CHECK(root.log.count<WindowGathered>() == 0);
+    root.hear(nothing);
+  }
+  CHECK(root.log.count<RoundGathered>() == 1);
+  CHECK(root.log.count<WindowGathered>() == 2);
+  CHECK(root.log.count<GatherComplete>() == 1);
 }
 
 TEST_CASE("the root holds at most max_round gathered bytes until they are consumed") {

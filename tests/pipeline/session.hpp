@@ -1,0 +1,96 @@
+// All ranks and workers of a scenario in this process, through the facade, over the in-process transport.
+//
+// Used by one thread; what waits for others (connect, start, close) runs on a thread a member. Trainer memory is
+// scribbled over as soon as captured() says that it may change, worker memory is poisoned before it is bound.
+#pragma once
+
+#include "scenario.hpp"
+#include "unit/scratch_folder.hpp"
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace deltawire::test {
+
+inline constexpr std::byte poison{0xFF};
+
+/// Memory of one Held, with what is known of it.
+class HeldMemory {
+public:
+  explicit HeldMemory(const Held& held);
+
+  [[nodiscard]] std::byte* data() { return bytes_.data() + static_cast<std::size_t>(held_->offset) * size_; }
+  /// Writes every element that is not padding.
+  void store(const std::vector<Values>& tensors);
+  void scribble();
+  /// Empty, or what differs first: each element from the tensors, everything else poison.
+  [[nodiscard]] std::string compare(const std::vector<Values>& tensors) const;
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+
+private:
+  const Held* held_;
+  std::size_t size_;
+  std::vector<std::byte> bytes_;
+  std::vector<std::size_t> at_; ///< byte offset of each element
+};
+
+class Session {
+public:
+  struct Committed {
+    Version version = 0;
+    std::vector<Change> changes;
+  };
+
+  /// Opens, adds and binds. `scenario` must outlive the session.
+  Session(const Scenario& scenario, const std::vector<std::string>& overrides = {});
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// Everyone meets. Returns what each member threw, ranks first; empty: nothing.
+  [[nodiscard]] std::vector<std::string> connect();
+
+  /// Ranks publish the tensors' values of now. Returns when every rank may change its memory (and has: scribbled).
+  void publish(const std::vector<Values>& tensors, std::uint64_t step);
+  /// The outcome of the oldest publish that was not waited for, by rank.
+  [[nodiscard]] std::vector<Outcome> wait();
+
+  /// Empty, or the first difference of any worker's memory from these values.
+  [[nodiscard]] std::string compare(const std::vector<Values>& tensors) const;
+  /// Every byte of every worker is as it was bound.
+  [[nodiscard]] bool untouched() const;
+
+  [[nodiscard]] std::vector<Committed> committed(std::size_t worker) const;
+  [[nodiscard]] Publisher& rank(std::size_t rank) { return publishers_[rank]; }
+  [[nodiscard]] Subscriber& worker(std::size_t worker) { return subscribers_[worker]; }
+  [[nodiscard]] std::size_t workers() const { return subscribers_.size(); }
+
+  /// Everyone closes, at the same time.
+  void close();
+
+private:
+  std::vector<std::string> at_once(std::size_t members, const std::function<void(std::size_t)>& call) const;
+
+  const Scenario* scenario_;
+  ScratchFolder folder_;
+  std::vector<std::vector<HeldMemory>> rank_memory_;
+  std::vector<std::vector<HeldMemory>> worker_memory_;
+  std::vector<Publisher> publishers_;
+  std::vector<Subscriber> subscribers_;
+  std::vector<std::vector<Ticket>> tickets_; ///< by publish, by rank
+  std::size_t waited_ = 0;
+  mutable std::mutex mutex_;
+  std::vector<std::vector<Committed>> committed_;
+};
+
+void apply(std::vector<Values>& tensors, const std::vector<Edit>& edits);
+
+/// Overrides that keep a session within this process, at an address of its own.
+[[nodiscard]] std::vector<std::string> inproc_overrides();
+
+/// Runs a scenario to its end; returns what went wrong first, empty for nothing.
+[[nodiscard]] std::string run(const Scenario& scenario, const std::vector<std::string>& overrides = {});
+
+} // namespace deltawire::test

@@ -2,9 +2,16 @@
 
 #include "delta/piece.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace deltawire::sync {
+namespace {
+
+/// Address space, not memory: pages are taken as they are filled.
+constexpr std::uint64_t least_reserve = 256ull << 20;
+
+} // namespace
 
 void FlushAssembly::begin() {
   rounds_.clear();
@@ -25,6 +32,13 @@ void FlushAssembly::add_round(Buffer round) {
 
 void FlushAssembly::window_ended() {
   seal_at_input_end_ = true;
+}
+
+std::uint64_t FlushAssembly::waiting_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Buffer& round : rounds_)
+    bytes += round.size();
+  return bytes;
 }
 
 FlushAssembly::Flush FlushAssembly::seal() {
@@ -49,6 +63,10 @@ Result<FlushAssembly::Step> FlushAssembly::advance() {
         step.flush = seal();
       return step;
     }
+    // Room for the whole flush at once: a buffer that grows by doubling would be copied, and would pass the cap.
+    if (current_.empty())
+      current_.reserve(
+        static_cast<std::size_t>(std::min(cap_, std::max<std::uint64_t>(waiting_bytes(), least_reserve))));
     current_.insert(current_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(piece->bytes));
     offset_ += piece->bytes;
     step.consumed += piece->bytes;

@@ -48,6 +48,7 @@ public:
 
 private:
   [[nodiscard]] Flush seal();
+  [[nodiscard]] std::uint64_t waiting_bytes() const noexcept;
 
   std::uint64_t cap_;
   std::deque<Buffer> rounds_;

@@ -69,9 +69,11 @@ private:
 /// commit is told to it, and the next pause waits until it has read.
 class Reader {
 public:
-  Reader(const WorkerSeat& seat, std::span<const checkpoint::File> files, const EventSink& sink,
-         const BoundMemory& memory, std::optional<Proof> proof)
-    : seat_(seat), files_(files), sink_(sink), memory_(memory), proof_(std::move(proof)), thread_([this] { run(); }) {}
+  /// Starts the thread, which works the proof out first: that may take long for a large model, and nobody waits for it
+  /// before the first version is there to be proven. Without files there is no proof.
+  Reader(const WorkerSeat& seat, const config::Topology& topology, std::span<const checkpoint::File> files,
+         const EventSink& sink, const BoundMemory& memory)
+    : seat_(seat), topology_(topology), files_(files), sink_(sink), memory_(memory), thread_([this] { run(); }) {}
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   ~Reader() { finish(); }
@@ -94,7 +96,7 @@ public:
     changed_.wait(lock, [this] { return !waiting_; });
   }
 
-  /// Waits for the last version to be read; the first dump that failed, if any.
+  /// Waits for the last version to be read; why there is no proof, or the first dump that failed.
   Result<void> finish() {
     if (thread_.joinable()) {
       {
@@ -104,11 +106,14 @@ public:
       }
       thread_.join();
     }
-    return output_;
+    return proof_ ? output_ : pass_on(std::move(proof_));
   }
 
 private:
+  using MaybeProof = Result<std::optional<Proof>>;
+
   void run() {
+    proof_ = make_proof();
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return waiting_ || finished_; });
@@ -123,8 +128,24 @@ private:
     }
   }
 
+  [[nodiscard]] MaybeProof make_proof() const {
+    if (files_.empty())
+      return std::nullopt;
+    std::optional<Proof> proof;
+    Result<void> worked = catching([&]() -> Result<void> {
+      auto made = Proof::make(topology_, files_.front(), seat_.index);
+      if (!made)
+        return pass_on(std::move(made));
+      proof = std::move(*made);
+      return {};
+    });
+    if (!worked)
+      return pass_on(std::move(worked));
+    return proof;
+  }
+
   void read(VersionHeld& held) {
-    if (proof_) {
+    if (!proof_ || *proof_) {
       const Result<void> equal = catching([&] { return compare(held.version); });
       held.proof = equal ? VersionHeld::Proof::equal : VersionHeld::Proof::different;
       if (!equal)
@@ -138,17 +159,20 @@ private:
   }
 
   [[nodiscard]] Result<void> compare(Version version) const {
+    if (!proof_)
+      return fail(proof_.error().code, "{}", proof_.error().message);
     if (version < 1 || version > files_.size())
       return fail(Code::verification_failed, "worker {}: there is no checkpoint of this version, only of 1 to {}",
                   seat_.index, files_.size());
-    return memory_.prove(*proof_, files_[version - 1]);
+    return memory_.prove(**proof_, files_[version - 1]);
   }
 
   const WorkerSeat& seat_;
+  const config::Topology& topology_;
   std::span<const checkpoint::File> files_;
   const EventSink& sink_;
   const BoundMemory& memory_;
-  std::optional<Proof> proof_;
+  MaybeProof proof_; ///< the thread's, until it has ended
   Result<void> output_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -167,14 +191,7 @@ Result<void> run_worker(const WorkerSeat& seat, const config::Topology& topology
                         std::span<const checkpoint::File> files, const EventSink& sink) {
   return catching([&]() -> Result<void> {
     BoundMemory memory; // outlives the subscriber, which writes it
-    std::optional<Proof> proof;
-    if (!files.empty()) {
-      auto made = Proof::make(topology, files.front(), seat.index);
-      if (!made)
-        return pass_on(std::move(made));
-      proof = std::move(*made);
-    }
-    Reader reader(seat, files, sink, memory, std::move(proof));
+    Reader reader(seat, topology, files, sink, memory);
     Subscriber subscriber = Subscriber::open(seat.topology, {.worker = seat.index, .overrides = seat.overrides});
     if (auto allocated = memory.allocate(subscriber.parameters()); !allocated)
       return allocated;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <malloc.h>
 
 using namespace deltawire;
@@ -74,6 +75,31 @@ TEST_CASE("a cap below one header and one element is refused with the least that
   }
 }
 
+TEST_CASE("bits depend neither on caps nor on how many Differs work") {
+  Scenario scenario = flat_parameters({DType::bf16, DType::f32, DType::f8_e5m2, DType::i64}, 30000);
+  auto random = generator(8);
+  std::vector<Values> values = scenario.tensors;
+  for (const std::uint64_t one_in : {1000, 3, 50}) {
+    Update& update = scenario.updates.emplace_back();
+    for (std::uint32_t t = 0; scenario.updates.size() > 1 && t < values.size(); ++t) {
+      Edit& edit = update.edits.emplace_back(Edit{t, {}, {}});
+      for (std::uint64_t i = 0; i < values[t].bits.size(); ++i)
+        if (random() % one_in == 0) {
+          values[t].bits[i] ^= 1 + random() % 127;
+          edit.at.push_back(i);
+          edit.bits.push_back(values[t].bits[i]);
+        }
+    }
+  }
+  for (const std::string cap : {"1KiB", "64KiB", "unlimited"})
+    for (const int differs : {1, 3}) {
+      INFO(cap << ", " << differs << " Differs");
+      CHECK(run(scenario, {fmt::format("actors.differ.count={}", differs), "actors.differ.chunk=20KiB",
+                           "actors.differ.inflight=" + cap, "actors.gather_queue.max_round=" + cap,
+                           "actors.flush_bucket.cap=" + cap}) == "");
+    }
+}
+
 TEST_CASE("a delivery larger than the stage is refused with the bytes it needs, and nothing changes") {
   const Scenario scenario = flat_parameters({DType::f32}, 4000);
   Session session(scenario, {"actors.applier.stage=2KiB"});
@@ -125,6 +151,8 @@ TEST_CASE("memory is flat after the second of many updates of varying size") {
   Scenario scenario = flat_parameters({DType::bf16, DType::f32}, 20000);
   Session session(scenario, {"actors.differ.inflight=16KiB", "actors.differ.chunk=8KiB",
                              "actors.gather_queue.max_round=8KiB", "actors.flush_bucket.cap=8KiB"});
+  for (std::size_t w = 0; w < session.workers(); ++w)
+    session.worker(w).on_commit({}); // the session's own hook keeps a record of every commit
   for (const std::string& thrown : session.connect())
     REQUIRE(thrown == "");
   auto random = generator(7);
@@ -147,8 +175,10 @@ TEST_CASE("memory is flat after the second of many updates of varying size") {
     }
   }
   CHECK(session.compare(values) == "");
-  // The second update changed everything: no later one may hold more for good.
-  CHECK(heap_in_use() < after_second + 64 * 1024);
+  // The second update changed everything: no later one may hold more for good. glibc counts what threads cache as in
+  // use, unless the suite turns those caches off.
+  const std::size_t slack = std::getenv("GLIBC_TUNABLES") != nullptr ? 64 * 1024 : 512 * 1024;
+  CHECK(heap_in_use() < after_second + slack);
   CHECK(peaks.applier > 0);
   CHECK(peaks.flush_bucket <= 2 * 8 * 1024);
 }

@@ -166,9 +166,9 @@ void Session::publish(const std::vector<Values>& tensors, std::uint64_t step) {
 
 std::vector<Outcome> Session::wait() {
   std::vector<Outcome> outcomes;
-  for (Ticket& ticket : tickets_.at(waited_))
+  for (Ticket& ticket : tickets_.at(0))
     outcomes.push_back(ticket.wait());
-  ++waited_;
+  tickets_.pop_front();
   return outcomes;
 }
 

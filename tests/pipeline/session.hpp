@@ -7,6 +7,7 @@
 #include "scenario.hpp"
 #include "unit/scratch_folder.hpp"
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -79,8 +80,7 @@ private:
   std::vector<std::vector<HeldMemory>> worker_memory_;
   std::vector<Publisher> publishers_;
   std::vector<Subscriber> subscribers_;
-  std::vector<std::vector<Ticket>> tickets_; ///< by publish, by rank
-  std::size_t waited_ = 0;
+  std::deque<std::vector<Ticket>> tickets_; ///< by publish that was not waited for, by rank
   mutable std::mutex mutex_;
   std::vector<std::vector<Committed>> committed_;
 };

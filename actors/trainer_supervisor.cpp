@@ -55,8 +55,10 @@ void fail_session(Self self, const Failure& failure) {
     send_to_all(self, wire::Failed{failure.code, failure.message, 0});
   answer(state.connect_answer, tl::make_unexpected(failure));
   // A capture that runs is local and ends by itself; those that have not begun never will.
-  for (const auto& ticket : state.queued)
+  for (const auto& ticket : state.queued) {
     ticket->set_captured();
+    state.capturing.erase(ticket->version);
+  }
   state.queued.clear();
   if (state.colleagues)
     self->send(state.colleagues->snapshotter, CaptureCancel{});
@@ -560,6 +562,7 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
           *request.ticket, failure ? *failure : Failure{Code::call_order, "publish() after the session's end"}));
       }
       state.tickets.emplace(request.ticket->version, request.ticket);
+      state.capturing.emplace(request.ticket->version, request.ticket);
       state.queued.push_back(request.ticket);
       advance(self);
     },
@@ -577,9 +580,9 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
     },
     [self](const PortClosed& closed) { port_closed(self, closed); },
     [self](const CaptureDone& done) {
-      const auto found = self->state.tickets.find(done.version);
-      if (found != self->state.tickets.end())
-        found->second->set_captured();
+      // A delivery may have failed, and its ticket been reported, before the capture was complete.
+      if (const auto captured = self->state.capturing.extract(done.version))
+        captured.mapped()->set_captured();
     },
     [self](const DeliveryOver& over) { delivered(self, over.report); },
     [self](const FailureReport& report) { fail_delivery_or_session(self, report.failure); },

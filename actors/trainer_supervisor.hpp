@@ -39,7 +39,9 @@ struct TrainerSupervisorState {
   std::shared_ptr<const Colleagues> colleagues;
   std::size_t children = 0;
   std::map<std::uint64_t, std::shared_ptr<TicketPromise>> tickets; ///< by version, until reported
-  std::deque<std::shared_ptr<TicketPromise>> queued;               ///< not handed to the Snapshotter yet
+  std::map<std::uint64_t, std::shared_ptr<TicketPromise>>
+    capturing;                                       ///< by version, until captured: may outlast a report
+  std::deque<std::shared_ptr<TicketPromise>> queued; ///< not handed to the Snapshotter yet
   std::uint64_t captures_started = 0;
   std::uint64_t deliveries_over = 0;
   std::uint64_t delivering = 0;    ///< root: version, 0 = none

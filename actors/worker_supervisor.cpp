@@ -18,7 +18,8 @@ void fail_session(Self self, const Failure& failure) {
   WorkerSupervisorState& state = self->state;
   if (state.phase == Phase::over || state.phase == Phase::closing)
     return;
-  if (state.control && state.welcomes == 2)
+  // The control connection was welcomed if the catalogue came; the data connection's welcome may be behind.
+  if (state.control && (state.welcomes == 2 || state.phase == Phase::met || state.phase == Phase::agreeing))
     state.control->send(
       wire::Failed{failure.code, fmt::format("worker {}: {}", state.setup->worker, failure.message), 0});
   state.phase = Phase::over;

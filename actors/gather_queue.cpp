@@ -52,6 +52,7 @@ void granted(Self self, const wire::Grant& grant) {
     share_arrived(self, 0, grant.round, std::make_shared<Bytes>(std::move(*share)));
     return;
   }
+  state.share_under_way = true;
   state.work->counters.gather_queue.add(grant.bytes);
   wire::FrameHeader header;
   header.type = static_cast<std::uint16_t>(wire::FrameType::round);
@@ -102,9 +103,11 @@ void advance_root(Self self) {
     grant_rounds(self);
   }
   if (auto totals = state.root->finished()) {
+    const GatherQueueState::Arrived arrived = state.arrived[totals->version];
+    state.arrived.erase(state.arrived.begin(), state.arrived.upper_bound(totals->version));
     totals->gather_queue_peak = std::max(totals->gather_queue_peak, state.work->counters.gather_queue.peak());
     self->send(state.colleagues->flush_bucket,
-               GatherComplete{std::move(*totals), state.gather_bytes, state.captured_ns, state.gather});
+               GatherComplete{std::move(*totals), arrived.gather_bytes, arrived.captured_ns, state.gather});
   }
 }
 
@@ -125,7 +128,8 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   if (frame.port->role() != wire::Role::rank || rank == 0 || rank >= state.settings.ranks)
     return report(self, Failure{Code::invalid_input,
                                 fmt::format("{} sent {}", frame.port->name(), wire::type_name(frame.header.type))});
-  state.gather_bytes += wire::header_bytes + frame.header.payload_bytes;
+  GatherQueueState::Arrived& arrived = state.arrived[frame.header.delivery];
+  arrived.gather_bytes += wire::header_bytes + frame.header.payload_bytes;
   state.progress_ns[rank] = telemetry::now_ns();
   switch (frame.header.type) {
   case wire::Offer::type: {
@@ -142,7 +146,7 @@ void on_root_frame(Self self, const FrameArrived& frame) {
       return report(self, message.error());
     if (!ok(self, state.root->on_report(rank, *message)))
       return;
-    state.captured_ns = std::max(state.captured_ns, telemetry::now_ns());
+    arrived.captured_ns = telemetry::now_ns();
     break;
   }
   case static_cast<std::uint16_t>(wire::FrameType::round): {
@@ -159,8 +163,8 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   advance_root(self);
 }
 
-/// Root: a rank that owes a share and makes no progress is named. That a rank has not called publish() yet is not its
-/// transport's fault: `update.timeout` covers it.
+/// Root: a rank that owes a share and makes no progress is named after `stall`; one that has not captured the version,
+/// because its publish() was not called or its process stands still, after `timeout`.
 void check_progress(Self self) {
   GatherQueueState& state = self->state;
   const std::int64_t now = telemetry::now_ns();
@@ -170,6 +174,18 @@ void check_progress(Self self) {
         self, Failure{Code::timed_out,
                       fmt::format("rank {} did not send its share of round {} for {:.1f} s (update.stall)", key.first,
                                   key.second, static_cast<double>(state.settings.stall.count()) * 1e-9)});
+  if (!state.root->active() || now - state.begun_ns < state.settings.timeout.count())
+    return;
+  std::string names;
+  for (const std::uint32_t rank : state.root->waiting_for())
+    names += fmt::format("{}{}", names.empty() ? "rank " : ", rank ", rank);
+  if (names.empty())
+    return;
+  state.begun_ns = now; // said once a timeout
+  report(self, Failure{Code::timed_out, fmt::format("{} did not complete the capture of version {} within {:.1f} s "
+                                                    "(update.timeout)",
+                                                    names, state.gathering,
+                                                    static_cast<double>(state.settings.timeout.count()) * 1e-9)});
 }
 
 void schedule_tick(Self self) {
@@ -212,7 +228,7 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
         state.ports.control[0]->send(report, report.version);
         return;
       }
-      state.captured_ns = std::max(state.captured_ns, telemetry::now_ns());
+      state.arrived[report.version].captured_ns = telemetry::now_ns();
       if (ok(self, state.root->on_report(0, report)))
         advance_root(self);
     },
@@ -225,17 +241,26 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
           self, !grant ? grant.error()
                        : Failure{Code::invalid_input, fmt::format("{} sent {} to a rank's gather", frame.port->name(),
                                                                   wire::type_name(frame.header.type))});
-      granted(self, *grant);
+      if (self->state.share_under_way)
+        self->state.waiting_grants.push_back(*grant);
+      else
+        granted(self, *grant);
     },
     [self](const ShareSent& sent) {
       GatherQueueState& state = self->state;
       state.work->counters.gather_queue.remove(sent.bytes);
       self->send(state.colleagues->snapshotter, CreditReturned{sent.bytes});
+      state.share_under_way = false;
+      if (state.waiting_grants.empty())
+        return;
+      const wire::Grant next = state.waiting_grants.front();
+      state.waiting_grants.pop_front();
+      granted(self, next);
     },
     [self](const DeliveryBegin& begin) {
       GatherQueueState& state = self->state;
-      state.gather_bytes = 0;
-      state.captured_ns = 0;
+      state.gathering = begin.version;
+      state.begun_ns = telemetry::now_ns();
       state.gather = {};
       state.windows_gathered = 0;
       state.root->begin(begin.version);

@@ -7,6 +7,7 @@
 #include "actors/rank_work.hpp"
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <optional>
 
@@ -23,6 +24,7 @@ struct GatherSettings {
   std::uint32_t ranks = 1;
   std::uint64_t max_round = 0;
   std::chrono::nanoseconds stall{};
+  std::chrono::nanoseconds timeout{};
 };
 
 struct GatherQueueState {
@@ -32,11 +34,18 @@ struct GatherQueueState {
   std::string lane;
   std::shared_ptr<const Colleagues> colleagues;
   std::unique_ptr<sync::GatherRank> rank;
+  bool share_under_way = false;           ///< one share leaves at a time: its buffer is what max_round allows
+  std::deque<wire::Grant> waiting_grants; ///< granted before the last share had left
 
   // root only
   std::unique_ptr<sync::GatherRoot> root;
-  std::uint64_t gather_bytes = 0;
-  std::int64_t captured_ns = 0;
+  struct Arrived {
+    std::uint64_t gather_bytes = 0;
+    std::int64_t captured_ns = 0; ///< when the last report so far came in
+  };
+  std::map<std::uint64_t, Arrived> arrived; ///< by version: ranks may be ahead of the delivery under way
+  std::uint64_t gathering = 0;              ///< version
+  std::int64_t begun_ns = 0;
   wire::Span gather;
   std::uint32_t windows_gathered = 0;
   std::vector<std::int64_t> progress_ns; ///< by rank: last sign of life in the gather

@@ -20,6 +20,15 @@ std::string master_address(const config::Topology& topology) {
   return to_string(value_or_throw(config::master_from_environment(topology, environment())));
 }
 
+void require_port(const std::string& master, config::TransportKind kind, bool adopted) {
+  if (kind != config::TransportKind::inproc && !adopted && master.ends_with(":0"))
+    throw Error(
+      Code::invalid_topology,
+      fmt::format("transport.master: {}: port 0 is for one command that starts all processes: give a port that every "
+                  "process knows",
+                  master));
+}
+
 std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology, const std::string& process) {
   if (topology.telemetry.trace.empty())
     return std::make_shared<telemetry::Recorder>();

@@ -27,6 +27,9 @@ template <class T>
 /// transport.master, or from the environment.
 [[nodiscard]] std::string master_address(const config::Topology& topology);
 
+/// A master without a port can only be found by who made its listening socket: by hand it is an error. Throws.
+void require_port(const std::string& master, config::TransportKind kind, bool adopted);
+
 /// Enabled when the topology names a trace file.
 [[nodiscard]] std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology,
                                                                  const std::string& process);

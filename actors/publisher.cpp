@@ -165,6 +165,11 @@ void Publisher::connect() {
   Implementation& self = *implementation_;
   if (self.connected || self.closed)
     throw Error(Code::call_order, "connect() twice or after close()");
+  const config::Actors& settings = self.setup->topology.actors;
+  const bool adopted = self.setup->listening_socket >= 0;
+  actors::require_port(self.setup->master, settings.gather_queue.transport, adopted);
+  if (self.setup->rank == 0)
+    actors::require_port(self.setup->master, settings.sender.transport, adopted);
   self.connected = true;
   self.system = actors::shared_system();
   self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);

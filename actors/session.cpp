@@ -1,6 +1,7 @@
 #include "actors/session.hpp"
 
 #include <random>
+#include <utility>
 
 namespace deltawire::actors {
 
@@ -54,6 +55,26 @@ void SessionStatus::wait() const {
 bool SessionStatus::ended() const {
   const std::lock_guard lock(mutex_);
   return ended_;
+}
+
+void answer(std::shared_ptr<Answer>& pending, Result<void> result) {
+  if (const auto taken = std::exchange(pending, nullptr))
+    (*taken)(std::move(result));
+}
+
+void connect_ports(transport::Network& network, const std::string& master,
+                   std::chrono::steady_clock::time_point deadline, const std::shared_ptr<Routes>& routes) {
+  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
+    network.connect(master, deadline, [channel, routes](Result<std::shared_ptr<transport::Connection>> connected) {
+      const caf::actor supervisor = routes->supervisor();
+      if (!supervisor)
+        return; // closed meanwhile
+      if (!connected)
+        return caf::anon_send(supervisor, PortOpened{nullptr, connected.error()});
+      auto port = std::make_shared<Port>(std::move(*connected), routes);
+      port->identify(wire::Role::rank, 0, channel);
+      caf::anon_send(supervisor, PortOpened{std::move(port), {}});
+    });
 }
 
 std::uint64_t random_identity() {

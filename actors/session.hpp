@@ -8,6 +8,8 @@
 #include "deltawire/deltawire.hpp"
 #include "layout/side.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -16,6 +18,11 @@ namespace deltawire::actors {
 
 /// How long a goodbye may be behind the end of the data connection that it announces.
 inline constexpr std::chrono::milliseconds goodbye_grace{500};
+
+/// What a peer waits beyond update.connect for the root's message, which names who is missing.
+[[nodiscard]] inline std::chrono::nanoseconds connect_grace(const config::Update& update) {
+  return std::min<std::chrono::nanoseconds>(std::chrono::seconds(5), update.connect / 4);
+}
 
 /// One publish() under way. Thread-safe; each half is fulfilled once.
 struct TicketPromise {
@@ -91,6 +98,14 @@ struct WorkerSetup {
   std::vector<layout::SlotSpec> catalogue; ///< set when the root has sent it
   std::shared_ptr<struct WorkerWork> work; ///< set by the agreement
 };
+
+/// Answers a request of the facade, once; nothing when none is pending.
+void answer(std::shared_ptr<Answer>& pending, Result<void> result);
+
+/// Opens both connections to the root, trying until the deadline. The supervisor of `routes` gets a PortOpened for
+/// each, with the port or with why there is none.
+void connect_ports(transport::Network& network, const std::string& master,
+                   std::chrono::steady_clock::time_point deadline, const std::shared_ptr<Routes>& routes);
 
 /// A number that differs from process to process and from start to start.
 [[nodiscard]] std::uint64_t random_identity();

@@ -21,6 +21,7 @@ struct Subscriber::Implementation {
   void meet() {
     if (met)
       return;
+    actors::require_port(setup->master, setup->topology.actors.sender.transport, false);
     met = true;
     system = actors::shared_system();
     supervisor = system->spawn(actors::worker_supervisor, setup);

@@ -19,11 +19,6 @@ bool is_root(Self self) {
   return self->state.setup->rank == 0;
 }
 
-void answer(std::shared_ptr<Answer>& pending, Result<void> result) {
-  if (const auto taken = std::exchange(pending, nullptr))
-    (*taken)(std::move(result));
-}
-
 void send_to_all(Self self, const auto& message) {
   for (const auto& port : self->state.open)
     if (port->identified() && port->channel() == wire::Channel::control)
@@ -152,7 +147,8 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
 
   auto colleagues = std::make_shared<Colleagues>();
   colleagues->supervisor = TrainerSupervisorActor{self};
-  const GatherSettings gather{setup.world, actors.gather_queue.max_round, setup.topology.update.stall};
+  const config::Update& update = setup.topology.update;
+  const GatherSettings gather{setup.world, actors.gather_queue.max_round, update.stall, update.timeout};
   colleagues->gather_queue = self->spawn<caf::detached>(gather_queue, setup.work, state.ranks, gather);
   colleagues->snapshotter = self->spawn(snapshotter, setup.work, actors.differ.count, actors.differ.inflight);
   for (std::uint32_t number = 0; number < actors.differ.count; ++number)
@@ -160,8 +156,9 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
                                     ? self->spawn<caf::detached>(differ, setup.work, number)
                                     : self->spawn(differ, setup.work, number));
   if (is_root(self)) {
-    const SenderSettings settings{setup.workers_per_replica, setup.topology.update.stall, setup.topology.update.timeout,
-                                  cells, slots.size()};
+    // A little later than the gather, which knows the name of the rank that is missing.
+    const SenderSettings settings{setup.workers_per_replica, update.stall, update.timeout + update.stall / 4, cells,
+                                  slots.size()};
     colleagues->flush_bucket = self->spawn(
       flush_bucket, setup.work,
       actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);
@@ -206,6 +203,8 @@ void agree(Self self) {
     if (!*catalogue)
       return fail_session(self, catalogue->error());
     state.catalogue = std::move(**catalogue);
+    if (auto known = state.setup->side.check_names(state.agreement->rank_parameters(), *state.catalogue); !known)
+      return fail_session(self, known.error());
     for (const auto& port : state.worker_control)
       if (port)
         port->send(wire::Catalogue{*state.catalogue});
@@ -394,21 +393,6 @@ void listen(Self self) {
       return fail_session(self, opened.error());
 }
 
-void connect_to_root(Self self) {
-  TrainerSupervisorState& state = self->state;
-  const auto supervisor = caf::actor_cast<caf::actor>(TrainerSupervisorActor{self});
-  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
-    state.setup->networks->of(state.setup->topology.actors.gather_queue.transport)
-      .connect(state.setup->master, state.connect_deadline,
-               [supervisor, channel, routes = state.routes](Result<std::shared_ptr<transport::Connection>> connected) {
-                 if (!connected)
-                   return caf::anon_send(supervisor, PortOpened{nullptr, connected.error()});
-                 auto port = std::make_shared<Port>(std::move(*connected), routes);
-                 port->identify(wire::Role::rank, 0, channel);
-                 caf::anon_send(supervisor, PortOpened{std::move(port), {}});
-               });
-}
-
 void connect(Self self, const ConnectRequest& request) {
   TrainerSupervisorState& state = self->state;
   TrainerSetup& setup = *state.setup;
@@ -427,7 +411,8 @@ void connect(Self self, const ConnectRequest& request) {
   state.ranks.control.resize(setup.world);
   state.ranks.data.resize(setup.world);
   if (!is_root(self))
-    return connect_to_root(self);
+    return connect_ports(setup.networks->of(setup.topology.actors.gather_queue.transport), setup.master,
+                         state.connect_deadline, state.routes);
   state.session = random_identity();
   state.worker_control.resize(setup.workers);
   state.worker_data.resize(setup.workers);
@@ -519,7 +504,7 @@ void tick(Self self) {
   const auto now = std::chrono::steady_clock::now();
   if (state.phase == Phase::connecting) {
     // The root's message names who is missing: the others leave it the time to arrive.
-    const auto grace = is_root(self) ? std::chrono::seconds(0) : std::chrono::seconds(5);
+    const auto grace = is_root(self) ? std::chrono::nanoseconds(0) : connect_grace(state.setup->topology.update);
     if (now > state.connect_deadline + grace)
       fail_session(
         self, Failure{Code::timed_out,

@@ -9,11 +9,6 @@ namespace {
 using Self = WorkerSupervisorActor::stateful_pointer<WorkerSupervisorState>;
 using Phase = WorkerSupervisorState::Phase;
 
-void answer(std::shared_ptr<Answer>& pending, Result<void> result) {
-  if (const auto taken = std::exchange(pending, nullptr))
-    (*taken)(std::move(result));
-}
-
 void fail_session(Self self, const Failure& failure) {
   WorkerSupervisorState& state = self->state;
   if (state.phase == Phase::over || state.phase == Phase::closing)
@@ -32,17 +27,8 @@ void meet(Self self) {
   WorkerSupervisorState& state = self->state;
   state.phase = Phase::meeting;
   state.incarnation = random_identity();
-  const auto supervisor = caf::actor_cast<caf::actor>(WorkerSupervisorActor{self});
-  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
-    state.setup->networks->of(state.setup->topology.actors.sender.transport)
-      .connect(state.setup->master, state.deadline,
-               [supervisor, channel, routes = state.routes](Result<std::shared_ptr<transport::Connection>> connected) {
-                 if (!connected)
-                   return caf::anon_send(supervisor, PortOpened{nullptr, connected.error()});
-                 auto port = std::make_shared<Port>(std::move(*connected), routes);
-                 port->identify(wire::Role::rank, 0, channel);
-                 caf::anon_send(supervisor, PortOpened{std::move(port), {}});
-               });
+  connect_ports(state.setup->networks->of(state.setup->topology.actors.sender.transport), state.setup->master,
+                state.deadline, state.routes);
 }
 
 /// Second request: declare what is bound and wait for the agreement.
@@ -53,9 +39,14 @@ void declare(Self self) {
   std::vector<layout::LocalTensor> tensors;
   for (const HeldTensor& held : setup.tensors)
     tensors.push_back(held.tensor);
+  std::vector<std::string> names;
+  for (const layout::LocalTensor& tensor : tensors)
+    names.push_back(tensor.name);
   auto declaration = setup.side.declare_worker(setup.catalogue, tensors, setup.worker);
   if (!declaration)
     return fail_session(self, declaration.error());
+  if (auto known = setup.side.check_names(names, setup.catalogue); !known)
+    return fail_session(self, known.error());
   state.declaration = std::move(*declaration);
   state.control->send(wire::DeclareWorker{state.declaration});
 }
@@ -242,7 +233,8 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       if (state.phase == Phase::closing || state.phase == Phase::over || state.phase == Phase::running)
         return;
       // The root's message names who is missing: it gets the time to arrive.
-      if (state.phase != Phase::met && std::chrono::steady_clock::now() > state.deadline + std::chrono::seconds(5))
+      if (state.phase != Phase::met &&
+          std::chrono::steady_clock::now() > state.deadline + connect_grace(state.setup->topology.update))
         return fail_session(
           self, Failure{Code::timed_out,
                         fmt::format("no {} from rank 0 (the root, {}) within {:.1f} s (update.connect)",

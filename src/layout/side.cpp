@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace deltawire::layout {
 namespace {
@@ -498,6 +499,36 @@ Result<std::vector<ParameterSpec>> Side::worker_parameters(std::span<const SlotS
   for (WorkerParameter& parameter : *parameters)
     specs.push_back(std::move(parameter.spec));
   return specs;
+}
+
+Result<void> Side::check_names(std::span<const std::string> parameters, std::span<const SlotSpec> catalogue) const {
+  const std::unordered_set<std::string_view> names(parameters.begin(), parameters.end());
+  std::unordered_set<std::string_view> slots;
+  for (const SlotSpec& slot : catalogue)
+    slots.insert(slot.name);
+  Problems problems;
+  const auto check = [&](const std::string& text, const std::unordered_set<std::string_view>& known, const char* what,
+                         const std::string& where) {
+    const bool pattern = text.find_first_of("*{") != std::string::npos;
+    if (!pattern && !known.contains(text))
+      problems.add(Code::disagreement, "{}: no {} is named '{}'", where, what, text);
+  };
+  const SideRules& rules = compiled_->rules;
+  const bool trainer = compiled_->role == Role::trainer;
+  for (const PlacementRule& rule : rules.placements)
+    check(rule.parameter, names, "parameter", rule.where);
+  for (const ParameterRule& rule : rules.parameters)
+    check(rule.name, names, "parameter", rule.where);
+  for (const MapRule& rule : rules.maps) {
+    check(rule.parameter, names, "parameter", rule.where);
+    if (!trainer && !rule.slot.empty())
+      check(rule.slot, slots, "slot", rule.where);
+  }
+  for (const std::string& unused : rules.unused)
+    check(unused, slots, "slot", "worker.unused");
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  return {};
 }
 
 Result<Declaration> Side::declare_worker(std::span<const SlotSpec> catalogue, std::span<const LocalTensor> tensors,

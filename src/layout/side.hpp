@@ -73,6 +73,12 @@ public:
   [[nodiscard]] Result<Declaration> declare_worker(std::span<const SlotSpec> catalogue,
                                                    std::span<const LocalTensor> tensors, Index index) const;
 
+  /// Rules that name one thing, without a pattern, must find it: a name that nothing has is a typing error that would
+  /// pass unseen. `parameters` = the names of this side's parameters, on all its processes; `catalogue` = the slots.
+  /// Fails with every name that nothing has, each with its rule.
+  [[nodiscard]] Result<void> check_names(std::span<const std::string> parameters,
+                                         std::span<const SlotSpec> catalogue) const;
+
 private:
   struct Compiled;
   std::shared_ptr<const Compiled> compiled_;

@@ -1,6 +1,7 @@
 #include "sync/agreement.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace deltawire::sync {
 
@@ -62,6 +63,15 @@ std::optional<Result<std::vector<layout::SlotSpec>>> AgreementRoot::catalogue() 
   for (const Peer& peer : ranks_)
     declarations.push_back(*peer.declaration);
   return layout::catalogue(declarations);
+}
+
+std::vector<std::string> AgreementRoot::rank_parameters() const {
+  std::set<std::string> names;
+  for (const Peer& peer : ranks_)
+    if (peer.declaration)
+      for (const layout::ParameterSpec& parameter : peer.declaration->parameters)
+        names.insert(parameter.name);
+  return {names.begin(), names.end()};
 }
 
 std::vector<layout::Declaration> AgreementRoot::take(std::vector<Peer>& peers) {

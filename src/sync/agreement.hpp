@@ -30,6 +30,9 @@ public:
   /// The catalogue, once every rank has declared.
   [[nodiscard]] std::optional<Result<std::vector<layout::SlotSpec>>> catalogue();
 
+  /// Names of the parameters of all ranks that have declared, each once. Empty after the plan was made.
+  [[nodiscard]] std::vector<std::string> rank_parameters() const;
+
   /// The plan, once everyone is connected on both channels and has declared. Fails with all disagreements.
   [[nodiscard]] std::optional<Result<layout::Plan>> plan();
 

@@ -115,6 +115,14 @@ Result<void> check_layout(const Sides& sides, const checkpoint::File& first) {
   auto workers = declare_workers(sides, *catalogue);
   if (!workers)
     return pass_on(std::move(workers));
+  for (const auto& [side, declarations] : {std::pair{&sides.trainer, &*ranks}, std::pair{&sides.worker, &*workers}}) {
+    std::vector<std::string> names;
+    for (const layout::Declaration& declaration : *declarations)
+      for (const layout::ParameterSpec& parameter : declaration.parameters)
+        names.push_back(parameter.name);
+    if (auto known = side->check_names(names, *catalogue); !known)
+      return known;
+  }
   auto plan =
     layout::compile_plan(*ranks, *workers, sides.topology.worker.unused, sides.topology.actors.gather_queue.window);
   if (!plan)

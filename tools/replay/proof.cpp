@@ -504,14 +504,21 @@ Positions piece_of(const Positions& positions, Index world, Index coordinate) {
 Result<std::vector<Positions>> segments_of(const std::vector<Read>& reads, const Shape& shape, std::size_t dim) {
   std::set<std::pair<Index, Index>> kept;
   for (const Read& read : reads) {
-    const auto elements = elements_of(read.use, shape);
+    // Segments are a matter of the dim alone: a parameter that is empty in another dim is cut as if it had one element
+    // there.
+    Shape filled = shape;
+    if (read.use.map == nullptr || !read.use.map->view)
+      for (std::size_t d = 0; d < filled.size(); ++d)
+        if (d != dim && filled[d] == 0)
+          filled[d] = 1;
+    const auto elements = elements_of(read.use, filled);
     if (!elements)
       return tl::make_unexpected(elements.error());
     std::set<Index> positions;
-    const Index stride = stride_of(shape, dim);
+    const Index stride = stride_of(filled, dim);
     Index last = -1; // most neighbours share the position
     for (Index flat : elements->flat) {
-      const Index position = flat / stride % shape[dim];
+      const Index position = flat / stride % filled[dim];
       if (position != last)
         positions.insert(position);
       last = position;

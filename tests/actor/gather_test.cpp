@@ -26,7 +26,7 @@ struct Queue {
   GatherQueueActor actor;
 
   explicit Queue(std::uint32_t rank, std::int64_t elements = 8, std::chrono::nanoseconds stall = std::chrono::hours(1),
-                 std::uint32_t windows = 1)
+                 std::uint32_t windows = 1, std::chrono::nanoseconds timeout = std::chrono::hours(1))
     : control(routes, wire::Role::rank, 1 - rank, wire::Channel::control),
       data(routes, wire::Role::rank, 1 - rank, wire::Channel::data) {
     std::vector<layout::Block> blocks;
@@ -43,7 +43,7 @@ struct Queue {
     ports.data.resize(2);
     ports.control[1 - rank] = control.port();
     ports.data[1 - rank] = data.port();
-    actor = system.spawn(gather_queue, work, ports, GatherSettings{2, 100, stall});
+    actor = system.spawn(gather_queue, work, ports, GatherSettings{2, 100, stall, timeout});
     routes->set_gather(caf::actor_cast<caf::actor>(actor));
     system.send(actor, Meet{colleagues});
   }
@@ -259,4 +259,51 @@ TEST_CASE("a rank that owes its share and stands still is named at the stall dea
   root.system.advance(stall / 10);
   CHECK_THAT(root.failure(), contains("rank 1"));
   CHECK_THAT(root.failure(), contains("update.stall"));
+}
+
+TEST_CASE("a rank sends one share at a time: the next granted one waits until the last has left") {
+  Queue rank(1);
+  rank.encoded(0, {20, 50});
+  rank.control.say(wire::Grant{1, 0, 1, 20});
+  rank.control.say(wire::Grant{1, 1, 1, 30});
+  rank.system.run();
+  const auto shares = rank.data.take(round_type);
+  REQUIRE(shares.size() == 2);
+  CHECK(shares[0].body.size() == 20);
+  CHECK(shares[1].body.size() == 30);
+  CHECK(rank.work->counters.gather_queue.peak() == 30); // never both
+}
+
+TEST_CASE("a capture that is reported before its delivery begins keeps its time") {
+  Queue root(0);
+  root.encoded(0, {});
+  root.encoded(1, {});
+  const std::int64_t before = telemetry::now_ns();
+  root.reported();
+  wire::Offer nothing;
+  nothing.version = 1;
+  nothing.windows_complete = 1;
+  root.hear(nothing);
+  wire::CaptureReport report;
+  report.version = 1;
+  report.step = 10;
+  root.hear(report);
+  root.system.send(root.actor, DeliveryBegin{1, true, before});
+  const auto complete = root.log.all<GatherComplete>();
+  REQUIRE(complete.size() == 1);
+  CHECK(complete[0].captured_ns >= before);
+  CHECK(complete[0].captured_ns <= telemetry::now_ns());
+}
+
+TEST_CASE("a rank that never captures the version is named at the update's deadline") {
+  const auto timeout = std::chrono::milliseconds(40);
+  Queue root(0, 8, std::chrono::milliseconds(10), 1, timeout);
+  root.system.send(root.actor, DeliveryBegin{1, true, 0});
+  root.encoded(0, {});
+  root.encoded(1, {});
+  root.reported();
+  std::this_thread::sleep_for(timeout + std::chrono::milliseconds(5));
+  root.system.advance(std::chrono::milliseconds(1));
+  CHECK_THAT(root.failure(), contains("rank 1"));
+  CHECK_THAT(root.failure(), contains("update.timeout"));
 }

@@ -146,6 +146,26 @@ TEST_CASE("a rule that the tensors do not fit is refused before anything starts"
   }
 }
 
+TEST_CASE("a rule that names a tensor nobody has is refused") {
+  Case c;
+  std::string with_typo = small_topology;
+  with_typo += "\n[[worker.parameter]]\nname = \"typo\"\npadding = true\n";
+  c.topology = c.scratch.write("typo.toml", with_typo);
+  REQUIRE_REFUSED(c.replay(), 2, "typo.toml", "no parameter is named 'typo'");
+}
+
+TEST_CASE("port 0 is refused where processes are started one by one") {
+  Case c;
+  const std::vector<std::string> master{"--set", "transport.master=127.0.0.1:0"};
+  std::vector<std::string> worker{"worker", c.topology, "--index", "0"};
+  worker.insert(worker.end(), master.begin(), master.end());
+  REQUIRE_REFUSED(run_command(worker), 2, "transport.master", "port 0");
+  std::vector<std::string> trainer{"trainer", c.topology, "--rank", "0"};
+  trainer.insert(trainer.end(), master.begin(), master.end());
+  trainer.insert(trainer.end(), {"--checkpoints", c.first, c.second});
+  REQUIRE_REFUSED(run_command(trainer), 2, "transport.master", "port 0");
+}
+
 TEST_CASE("a bad --set is named as it was written") {
   Case c;
   REQUIRE_REFUSED(c.replay({"--set", "actors.flush_bucket.cap"}), 2, "actors.flush_bucket.cap");

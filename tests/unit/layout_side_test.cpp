@@ -596,3 +596,23 @@ TEST_CASE("each role declares its own side only") {
   check_refused(compiled({}).declare_worker({}, {}, 0), Code::internal, {"trainer"});
   check_refused(compiled({}).worker_parameters({}, 0), Code::internal, {"trainer"});
 }
+
+TEST_CASE("a rule that names one thing must find it; a pattern may match nothing") {
+  SideRules rules;
+  rules.placements = {{"here.*", {}, "f.toml:1"}, {"typo", {}, "f.toml:2"}};
+  rules.maps = {map_rule("packed", "slot"), map_rule("packed", "slto"), map_rule("nothing.{l}", "nothing.{l}.w")};
+  rules.parameters = {{"padde", std::nullopt, true, "f.toml:3"}};
+  rules.unused = {"rotary", "rotary.*"};
+  const std::vector<std::string> names{"packed", "padded"};
+  const std::vector<SlotSpec> slots{{"slot", DType::bf16, {4}}};
+  const auto known = compiled(rules, Side::Role::worker).check_names(names, slots);
+  check_refused(known, Code::disagreement,
+                {"f.toml:2: no parameter is named 'typo'", "f.toml:7: no slot is named 'slto'",
+                 "f.toml:3: no parameter is named 'padde'", "worker.unused: no slot is named 'rotary'"});
+  CHECK(known.error().message.find("nothing") == std::string::npos);
+  CHECK(known.error().message.find('*') == std::string::npos);
+  // A trainer's maps make their slots: there is none to find.
+  SideRules trainer;
+  trainer.maps = {map_rule("packed", "made.up")};
+  CHECK(compiled(trainer).check_names(names, {}));
+}

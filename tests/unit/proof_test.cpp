@@ -180,6 +180,15 @@ TEST_CASE("a fused [gate; up] under TP2 by slice holds gate rows before up rows"
   check_holds(topology, file, 1, {{"gate_up", {4, 2}, {8, 9, 10, 11, 12, 13, 14, 15}}});
 }
 
+TEST_CASE("an empty packed parameter is cut by slice as a full one would be") {
+  const ScratchFolder folder;
+  const auto file = counting_file(folder, {{"a", {3, 0}}, {"b", {5, 0}}});
+  auto topology = topology_on({{"tp", 2}}, {"tp:0 by slice"});
+  topology.worker.maps = {map_rule("packed", "a", "[0:3, :]"), map_rule("packed", "b", "[3:8, :]")};
+  check_holds(topology, file, 0, {{"packed", {5, 0}, {}}});
+  check_holds(topology, file, 1, {{"packed", {3, 0}, {}}});
+}
+
 TEST_CASE("grouped qkv becomes packed qkv under TP2") {
   const ScratchFolder folder;
   const auto file = counting_file(folder, {{"l.0.qkv", {8}}}); // q0 q1 k0 v0 q2 q3 k1 v1

@@ -6,12 +6,6 @@
 #include <utility>
 
 namespace deltawire::sync {
-namespace {
-
-/// Address space, not memory: pages are taken as they are filled.
-constexpr std::uint64_t least_reserve = 256ull << 20;
-
-} // namespace
 
 void FlushAssembly::begin() {
   rounds_.clear();
@@ -44,6 +38,7 @@ std::uint64_t FlushAssembly::waiting_bytes() const noexcept {
 FlushAssembly::Flush FlushAssembly::seal() {
   Flush flush{sequence_++, std::exchange(current_, {})};
   on_wire_ = flush.payload.size();
+  largest_flush_ = std::max(largest_flush_, on_wire_);
   payload_bytes_ += flush.payload.size();
   return flush;
 }
@@ -63,10 +58,10 @@ Result<FlushAssembly::Step> FlushAssembly::advance() {
         step.flush = seal();
       return step;
     }
-    // Room for the whole flush at once: a buffer that grows by doubling would be copied, and would pass the cap.
+    // Room at once for what waits, or for as much as the largest flush so far: a buffer that grows by doubling is
+    // copied, and may pass the cap.
     if (current_.empty())
-      current_.reserve(
-        static_cast<std::size_t>(std::min(cap_, std::max<std::uint64_t>(waiting_bytes(), least_reserve))));
+      current_.reserve(static_cast<std::size_t>(std::min(cap_, std::max(waiting_bytes(), largest_flush_))));
     current_.insert(current_.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(piece->bytes));
     offset_ += piece->bytes;
     step.consumed += piece->bytes;

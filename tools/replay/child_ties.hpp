@@ -6,6 +6,8 @@
 #include "message.hpp"
 #include "processes.hpp"
 
+#include <optional>
+
 namespace deltawire::replay {
 
 /// Defaults: started by hand.
@@ -22,6 +24,9 @@ template <class Work>
 [[nodiscard]] ExitStatus run_as(const Peer& peer, const ChildTies& ties, const EventSink& by_hand, Work&& work) {
   if (ties.parent != 0 && !die_with_parent(ties.parent))
     return ExitStatus::internal;
+  std::optional<Pulse> pulse;
+  if (ties.is_child())
+    pulse.emplace(ties.events_descriptor);
   const EventSink sink = ties.is_child() ? line_sink(ties.events_descriptor) : by_hand;
   const Result<void> result = catching([&] { return work(sink); });
   if (ties.is_child())

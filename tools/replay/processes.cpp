@@ -1,5 +1,6 @@
 #include "processes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -68,6 +69,7 @@ struct Child {
   Descriptor events;
   std::string unread; ///< the beginning of a line
   std::optional<int> status;
+  Clock::time_point heard = Clock::now(); ///< last sign of life
   bool told_its_end = false;
   bool killed_by_us = false;
 
@@ -214,9 +216,14 @@ void read_events(Child& child, Record& record) {
       child.events.reset();
       return;
     }
+    child.heard = Clock::now();
     child.unread.append(buffer.data(), static_cast<std::size_t>(count));
     std::size_t begin = 0;
     for (std::size_t end = child.unread.find('\n'); end != std::string::npos; end = child.unread.find('\n', begin)) {
+      if (end == begin) { // a pulse
+        begin = end + 1;
+        continue;
+      }
       auto event = event_from_line(std::string_view(child.unread).substr(begin, end - begin));
       if (!event)
         event = Event{PeerEnded{child.peer, event.error()}};
@@ -230,8 +237,11 @@ void read_events(Child& child, Record& record) {
 
 class Supervision {
 public:
-  Supervision(Children& children, const StopSignals& signals, Record& record, Progress& progress)
-    : children_(children), signals_(signals), record_(record), progress_(progress) {}
+  Supervision(Children& children, const StopSignals& signals, std::chrono::nanoseconds stall, Record& record,
+              Progress& progress)
+    : children_(children), signals_(signals),
+      silence_(std::max<std::chrono::nanoseconds>(2 * stall, std::chrono::seconds(3))), record_(record),
+      progress_(progress) {}
 
   /// Returns when all have ended, with the signal that asked this process to stop, or 0.
   int run() {
@@ -240,6 +250,7 @@ public:
         return signal;
       progress_.show(record_.versions_held(), record_.versions());
       give_turns();
+      listen_for_pulses();
       if (!give_up_ && record_.failed())
         give_up_ = Clock::now() + grace;
       if (give_up_ && Clock::now() >= *give_up_)
@@ -257,6 +268,17 @@ private:
           (void)::send(child.events.get(), "t", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
+  /// A child that stands still says nothing, and nothing else may be waiting for it.
+  void listen_for_pulses() {
+    for (Child& child : children_.list)
+      if (!child.status && !child.killed_by_us && Clock::now() - child.heard > silence_) {
+        record_.note_death(child.peer, fmt::format("no sign of life for {:.1f} s (update.stall)",
+                                                   std::chrono::duration<double>(silence_).count()));
+        child.killed_by_us = true;
+        ::kill(child.pid, SIGKILL);
+      }
+  }
+
   [[nodiscard]] bool all_ended() const {
     for (const Child& child : children_.list)
       if (!child.ended())
@@ -265,10 +287,12 @@ private:
   }
 
   [[nodiscard]] int timeout() const {
+    constexpr std::chrono::milliseconds look_around{200};
     if (!give_up_)
-      return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*give_up_ - Clock::now()).count();
-    return left > 0 ? static_cast<int>(left) : 100; // killed already: only their ends are missing
+      return static_cast<int>(look_around.count());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*give_up_ - Clock::now());
+    // Killed already: only their ends are missing.
+    return static_cast<int>(left.count() > 0 ? std::min(left, look_around).count() : 100);
   }
 
   int wait_for_news() {
@@ -303,6 +327,7 @@ private:
 
   Children& children_;
   const StopSignals& signals_;
+  std::chrono::nanoseconds silence_; ///< after which a child counts as dead
   Record& record_;
   Progress& progress_;
   std::optional<Clock::time_point> give_up_;
@@ -370,8 +395,8 @@ ListeningSocket::~ListeningSocket() {
     ::close(descriptor_);
 }
 
-Result<void> run_in_processes(const std::vector<ChildProcess>& plans, Peer root, ListeningSocket socket, Record& record,
-                              Progress& progress) {
+Result<void> run_in_processes(const std::vector<ChildProcess>& plans, Peer root, ListeningSocket socket,
+                              std::chrono::nanoseconds stall, Record& record, Progress& progress) {
   const StopSignals signals;
   std::optional<ListeningSocket> held{std::move(socket)};
   int signal = 0;
@@ -384,7 +409,7 @@ Result<void> run_in_processes(const std::vector<ChildProcess>& plans, Peer root,
       children.list.push_back(std::move(*child));
     }
     held.reset(); // only the root listens now: when it dies, its peers are refused rather than left in a queue
-    signal = Supervision(children, signals, record, progress).run();
+    signal = Supervision(children, signals, stall, record, progress).run();
   }
   if (signal != 0) { // the children are gone; end as the signal would have ended this process
     ::signal(signal, SIG_DFL);
@@ -412,19 +437,45 @@ std::function<bool(std::size_t versions)> turns_from(int descriptor) {
   };
 }
 
+namespace {
+
+/// Lines are written whole: pulses and events of several threads share one descriptor.
+std::mutex& line_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void write_line(int descriptor, const std::string& line) {
+  const std::lock_guard lock(line_mutex());
+  std::string_view left = line;
+  while (!left.empty()) {
+    const ssize_t count = ::write(descriptor, left.data(), left.size());
+    if (count < 0 && errno != EINTR)
+      return; // the parent is gone, and this process about to be
+    left.remove_prefix(count > 0 ? static_cast<std::size_t>(count) : 0);
+  }
+}
+
+} // namespace
+
+Pulse::Pulse(int descriptor)
+  : thread_([this, descriptor] {
+      std::unique_lock lock(mutex_);
+      while (!stopped_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stop_; }))
+        write_line(descriptor, "\n");
+    }) {}
+
+Pulse::~Pulse() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  thread_.join();
+}
+
 EventSink line_sink(int descriptor) {
-  const auto mutex = std::make_shared<std::mutex>();
-  return [descriptor, mutex](const Event& event) {
-    const std::string line = to_line(event) + "\n";
-    const std::lock_guard lock(*mutex);
-    std::string_view left = line;
-    while (!left.empty()) {
-      const ssize_t count = ::write(descriptor, left.data(), left.size());
-      if (count < 0 && errno != EINTR)
-        return; // the parent is gone, and this process about to be
-      left.remove_prefix(count > 0 ? static_cast<std::size_t>(count) : 0);
-    }
-  };
+  return [descriptor](const Event& event) { write_line(descriptor, to_line(event) + "\n"); };
 }
 
 } // namespace deltawire::replay

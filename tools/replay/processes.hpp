@@ -7,9 +7,13 @@
 #include "record.hpp"
 #include "result.hpp"
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace deltawire::replay {
@@ -42,17 +46,35 @@ private:
 };
 
 /// Starts the children and notes their events until all have ended. The child of `root` inherits the socket as
-/// --listen-fd. After the first failure the others get a short grace, then they are killed. On SIGINT, SIGTERM or
-/// SIGHUP kills all children, and then this process by the same signal. Fails where a child cannot be started. Requires
-/// a single-threaded process.
+/// --listen-fd. A child that gives no sign of life for twice `stall` (3 s at least: the session's own deadline, which
+/// knows more, comes first) counts as dead. After the first failure the others get a short grace, then they are killed.
+/// On SIGINT, SIGTERM or SIGHUP kills all children, and then this process by the same signal. Fails where a child
+/// cannot be started. Requires a single-threaded process.
 [[nodiscard]] Result<void> run_in_processes(const std::vector<ChildProcess>& children, Peer root,
-                                            ListeningSocket socket, Record& record, Progress& progress);
+                                            ListeningSocket socket, std::chrono::nanoseconds stall, Record& record,
+                                            Progress& progress);
 
 /// For a child: die with the parent. False where the parent has died already.
 [[nodiscard]] bool die_with_parent(int parent);
 
 /// For a trainer child: the parent says on the same descriptor when the next update may begin.
 [[nodiscard]] std::function<bool(std::size_t versions)> turns_from(int descriptor);
+
+/// For a child: an empty line to the parent every now and then, so that it can tell a process that works from one that
+/// stands still. Its own thread, from construction to destruction.
+class Pulse {
+public:
+  explicit Pulse(int descriptor);
+  Pulse(const Pulse&) = delete;
+  Pulse& operator=(const Pulse&) = delete;
+  ~Pulse();
+
+private:
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::thread thread_;
+};
 
 /// For a child: events go to the parent as lines. Thread-safe; the descriptor stays the caller's.
 [[nodiscard]] EventSink line_sink(int descriptor);

@@ -152,7 +152,8 @@ Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& p
     children.push_back(trainer_child(bound, rank));
   for (std::uint32_t index = 0; index < prepared.sides->workers(); ++index)
     children.push_back(worker_child(bound, index));
-  return run_in_processes(children, {Peer::Side::trainer, 0}, std::move(*socket), record, progress);
+  return run_in_processes(children, {Peer::Side::trainer, 0}, std::move(*socket), prepared.sides->topology.update.stall,
+                          record, progress);
 }
 
 /// Report, table and messages; the status that the run comes to.

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -107,17 +108,22 @@ TEST_CASE("a trainer rank that is killed is named") {
   }
 }
 
-TEST_CASE("a worker that stands still is named when the stall deadline passes") {
-  LongReplay replay({"--set", "update.stall=1s", "--set", "update.engine=1s"});
-  replay.until_under_way();
-  const pid_t worker = replay.child("worker", "--index", "1");
-  const auto children = replay.running->children();
-  ::kill(worker, SIGSTOP);
-  const Ended ended = replay.running->wait(30);
-  INFO(ended.err);
-  CHECK(ended.status == 3);
-  CHECK_THAT(ended.err, Contains("worker 1"));
-  require_all_gone(children);
+TEST_CASE("a peer that stands still, in an update or between two, is named when the stall deadline passes") {
+  for (const auto& [side, option, index, name] :
+       {std::array{"worker", "--index", "1", "worker 1"}, std::array{"trainer", "--rank", "1", "rank 1"},
+        std::array{"trainer", "--rank", "0", "rank 0"}}) {
+    CAPTURE(name);
+    LongReplay replay({"--set", "update.stall=1s", "--set", "update.engine=1s"});
+    replay.until_under_way();
+    const pid_t child = replay.child(side, option, index);
+    const auto children = replay.running->children();
+    ::kill(child, SIGSTOP);
+    const Ended ended = replay.running->wait(30);
+    INFO(ended.err);
+    CHECK(ended.status == 3);
+    CHECK_THAT(ended.err, Contains(name));
+    require_all_gone(children);
+  }
 }
 
 TEST_CASE("no child outlives the command") {

@@ -43,11 +43,6 @@ caf::actor Routes::supervisor() const {
   return supervisor_;
 }
 
-caf::actor Routes::delivery() const {
-  const std::lock_guard lock(mutex_);
-  return delivery_;
-}
-
 void Port::start() {
   transport::Handlers handlers;
   handlers.on_frame = [self = shared_from_this()](transport::Incoming&& incoming) {

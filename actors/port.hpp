@@ -23,7 +23,6 @@ public:
   /// gather messages, delivery messages (root: Sender, worker: Applier), all else the supervisor's.
   [[nodiscard]] caf::actor find(std::uint16_t frame_type) const;
   [[nodiscard]] caf::actor supervisor() const;
-  [[nodiscard]] caf::actor delivery() const;
 
 private:
   mutable std::mutex mutex_;

@@ -7,7 +7,6 @@
 #include "actors/trainer_supervisor.hpp"
 
 #include <algorithm>
-#include <future>
 
 namespace deltawire {
 namespace {

@@ -148,8 +148,8 @@ void flush(Self self, const FrameArrived& frame) {
   ApplierState& state = self->state;
   const telemetry::TimePoint begin = telemetry::now();
   const wire::FrameHeader& header = frame.header;
-  if (header.delivery < state.protocol.delivery())
-    return; // a frame of a delivery that was given up
+  if (state.protocol.over(header.delivery))
+    return; // given up: data may be behind the undo
   if (auto checked = wire::check_payload(header, *frame.body); !checked)
     return fail_delivery(self, checked.error());
   const auto fresh = state.protocol.flush(header.delivery, header.sequence, header.payload_bytes);

@@ -17,41 +17,76 @@ const char* name_of(Work work) noexcept {
     return "encode";
   case Work::skip:
     return "skip";
+  case Work::catch_up:
+    return "encode catch-up";
   }
   return "";
+}
+
+/// A log for the capture to fill; those that nobody needs any more go.
+void start_log(std::vector<RankWork::CaptureLog>& logs, const ChunkTask& task, std::size_t ranges) {
+  std::erase_if(logs, [&](const RankWork::CaptureLog& log) { return log.version <= task.keep_logs_after; });
+  logs.push_back({task.version, std::vector<delta::PositionLog>(ranges)});
+}
+
+/// Whether the logs tell everything that changed after `base`.
+bool reach_back(const std::vector<RankWork::CaptureLog>& logs, std::uint64_t base) {
+  return !logs.empty() && logs.front().version <= base + 1;
+}
+
+void encode_catch_up(const std::vector<RankWork::CaptureLog>& logs, const ChunkTask& task, std::size_t r,
+                     const delta::OwnedBlock& owned, const ChunkRange& range, delta::PieceEncoder& encoder) {
+  // More than what changed does no harm: values are absolute.
+  if (task.all || !reach_back(logs, task.base))
+    return delta::encode_all(*owned.block, owned.snapshot, range.first, range.count, encoder);
+  delta::PositionLog united;
+  for (const RankWork::CaptureLog& log : logs)
+    if (log.version > task.base)
+      united.merge(log.ranges[r]);
+  delta::encode_logged(*owned.block, owned.snapshot, range.first, range.count, united, encoder);
 }
 
 /// Does the chunk's work on memory; changes and digests go into `worked`, pieces into the encoder.
 void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder, ChunkWorked& worked) {
   const Chunk& chunk = rank.chunks[task.hand_out.chunk];
-  std::vector<delta::PositionLog>& logs = rank.memory.logs[task.hand_out.chunk];
+  std::vector<RankWork::CaptureLog>& logs = rank.memory.logs[task.hand_out.chunk];
+  const Work work = task.hand_out.work;
+  if (work == Work::capture || work == Work::capture_and_encode)
+    start_log(logs, task, chunk.ranges.size());
   std::map<std::uint32_t, delta::Digest> digests;
   for (std::size_t r = 0; r < chunk.ranges.size(); ++r) {
     const ChunkRange& range = chunk.ranges[r];
     const delta::OwnedBlock owned = rank.owned(range.block);
     const layout::Block& block = *owned.block;
-    switch (task.hand_out.work) {
+    switch (work) {
     case Work::capture_and_encode:
     case Work::capture: {
-      logs[r] = {};
-      const bool encode = task.hand_out.work == Work::capture_and_encode;
+      const bool encode = work == Work::capture_and_encode;
+      delta::PositionLog& log = logs.back().ranges[r];
       const delta::Captured captured =
-        task.seed ? delta::capture_all(owned, range.first, range.count)
-                  : delta::capture_changes(owned, range.first, range.count, encode ? &encoder : nullptr, logs[r]);
+        task.all ? delta::capture_all(owned, range.first, range.count)
+                 : delta::capture_changes(owned, range.first, range.count, encode ? &encoder : nullptr, log);
       worked.changed += captured.changed;
+      worked.log_bytes += sizeof(delta::PositionLog) + log.bytes();
       digests[block.cell] += captured.digest_change;
       break;
     }
     case Work::encode:
-      if (task.seed)
+      if (task.all)
         delta::encode_all(block, owned.snapshot, range.first, range.count, encoder);
       else
-        delta::encode_logged(block, owned.snapshot, range.first, range.count, logs[r], encoder);
+        delta::encode_logged(block, owned.snapshot, range.first, range.count, logs.back().ranges[r], encoder);
+      break;
+    case Work::catch_up:
+      encode_catch_up(logs, task, r, owned, range, encoder);
       break;
     case Work::skip:
       break;
     }
   }
+  // The first capture has no log: what was before it is nothing.
+  if (task.all && (work == Work::capture || work == Work::capture_and_encode))
+    logs.clear();
   for (const auto& [cell, change] : digests)
     if (change != 0)
       worked.digest_changes.emplace_back(cell, change);
@@ -86,7 +121,8 @@ DifferActor::behavior_type differ(DifferActor::stateful_pointer<DifferState> sel
                                   {"bytes", static_cast<std::int64_t>(worked.encoded)}});
       if (task.hand_out.work != Work::capture) {
         auto chunk = std::make_shared<sync::EncodedChunk>();
-        chunk->version = task.version;
+        chunk->gather =
+          task.hand_out.work == Work::catch_up ? sync::catch_up_gather_of(task.version) : sync::gather_of(task.version);
         chunk->chunk = task.hand_out.chunk;
         chunk->bytes = std::move(pieces.bytes);
         chunk->ends = std::move(pieces.ends);

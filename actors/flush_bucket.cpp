@@ -36,16 +36,16 @@ void advance(Self self) {
     count(state);
     if (!step->flush)
       break;
-    self->send(state.colleagues->sender,
-               FlushSealed{step->flush->sequence, std::make_shared<const Bytes>(std::move(step->flush->payload))});
+    self->send(state.colleagues->sender, FlushSealed{state.gather, step->flush->sequence,
+                                                     std::make_shared<const Bytes>(std::move(step->flush->payload))});
   }
   if (state.gathered && state.assembly->finished()) {
     DeliverySealed sealed;
-    sealed.gathered = std::move(*state.gathered);
+    sealed.gather = state.gather;
     sealed.flushes = state.assembly->flushes();
     sealed.assemble = state.assemble;
     sealed.flush_bucket_peak = state.work->counters.flush_bucket.peak();
-    state.gathered.reset();
+    state.gathered = false;
     self->send(state.colleagues->sender, std::move(sealed));
   }
 }
@@ -57,27 +57,39 @@ FlushBucketActor::behavior_type flush_bucket(Self self, std::shared_ptr<RankWork
   initial.work = std::move(work);
   initial.assembly = std::make_unique<sync::FlushAssembly>(cap);
   return {
-    [self](const DeliveryBegin&) {
+    [self](const GatherBegin& begin) {
       FlushBucketState& state = self->state;
-      state.assembly->begin();
-      state.gathered.reset();
+      state.gather = begin.gather;
+      const std::uint64_t discarded = state.assembly->begin();
+      if (discarded > 0)
+        self->send(state.colleagues->gather_queue, RoundConsumed{discarded});
+      state.gathered = false;
       state.assemble = {};
       count(state);
     },
     [self](const RoundGathered& round) {
-      self->state.assembly->add_round(std::move(*round.pieces));
+      FlushBucketState& state = self->state;
+      if (round.gather != state.gather)
+        return self->send(state.colleagues->gather_queue, RoundConsumed{round.pieces->size()});
+      state.assembly->add_round(std::move(*round.pieces));
       advance(self);
     },
-    [self](const WindowGathered&) {
+    [self](const WindowGathered& window) {
+      if (window.gather != self->state.gather)
+        return;
       self->state.assembly->window_ended();
       advance(self);
     },
     [self](const GatherComplete& complete) {
-      self->state.gathered = complete;
+      if (complete.gather != self->state.gather)
+        return;
+      self->state.gathered = true;
       self->state.assembly->finish();
       advance(self);
     },
-    [self](FlushCredit) {
+    [self](const FlushCredit& credit) {
+      if (credit.gather != self->state.gather)
+        return;
       self->state.assembly->wire_free();
       advance(self);
     },

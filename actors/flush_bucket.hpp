@@ -12,8 +12,9 @@ struct FlushBucketState {
   std::shared_ptr<RankWork> work;
   std::shared_ptr<const Colleagues> colleagues;
   std::unique_ptr<sync::FlushAssembly> assembly;
-  std::optional<GatherComplete> gathered; ///< the gather is over; waits for the last flush to be handed over
-  std::uint64_t counted = 0;              ///< bytes that the high-water mark knows of
+  std::uint64_t gather = 0;  ///< that is packed; what still comes of another one is given back
+  bool gathered = false;     ///< the gather is over; waits for the last flush to be handed over
+  std::uint64_t counted = 0; ///< bytes that the high-water mark knows of
   wire::Span assemble;
 };
 

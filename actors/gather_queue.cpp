@@ -24,10 +24,17 @@ bool ok(Self self, Result<T>&& result) {
 
 void advance_root(Self self);
 
-void share_arrived(Self self, std::uint32_t rank, std::uint64_t round, SharedBytes pieces) {
+void share_arrived(Self self, std::uint32_t rank, std::uint64_t gather, std::uint64_t round, SharedBytes pieces) {
   GatherQueueState& state = self->state;
-  if (!ok(self, state.root->on_share(rank, round, pieces->size())))
+  const std::uint64_t held = state.root->held_bytes();
+  const auto wanted = state.root->on_share(rank, gather, round, pieces->size());
+  if (!wanted)
+    return report(self, wanted.error());
+  if (!*wanted) {
+    state.work->counters.gather_queue.remove(held - state.root->held_bytes());
+    state.granted.erase({rank, round});
     return;
+  }
   const telemetry::TimePoint now = telemetry::now();
   state.gather.end = now.time_since_epoch().count();
   state.progress_ns[rank] = state.gather.end;
@@ -36,7 +43,44 @@ void share_arrived(Self self, std::uint32_t rank, std::uint64_t round, SharedByt
                                {{"from rank", rank},
                                 {"round", static_cast<std::int64_t>(round)},
                                 {"bytes", static_cast<std::int64_t>(pieces->size())}});
-  self->send(state.colleagues->flush_bucket, RoundGathered{std::move(pieces)});
+  self->send(state.colleagues->flush_bucket, RoundGathered{gather, std::move(pieces)});
+}
+
+/// Another rank: its share of a round, or an empty one, leaves.
+void send_share(Self self, const wire::Grant& grant, Bytes share) {
+  GatherQueueState& state = self->state;
+  state.share_under_way = true;
+  const std::uint64_t bytes = share.size();
+  state.work->counters.gather_queue.add(bytes);
+  wire::FrameHeader header;
+  header.type = static_cast<std::uint16_t>(wire::FrameType::round);
+  header.delivery = grant.gather;
+  header.source = state.work->rank;
+  header.sequence = grant.round;
+  const caf::actor_addr address = self->address();
+  const auto begin = telemetry::now();
+  state.ports.data[0]->send_data(
+    header, std::make_shared<const Bytes>(std::move(share)),
+    [address, bytes, begin, work = state.work, lane = state.lane, round = grant.round](const Result<void>& sent) {
+      if (!sent)
+        return; // the port reports its own end
+      work->recorder->span(lane, "send share", begin, telemetry::now(),
+                           {{"round", static_cast<std::int64_t>(round)}, {"bytes", static_cast<std::int64_t>(bytes)}});
+      if (auto actor = caf::actor_cast<caf::actor>(address))
+        caf::anon_send(actor, ShareSent{bytes});
+    });
+}
+
+/// Encoded bytes that nobody will take: their credit returns.
+void give_back(Self self, std::uint64_t bytes) {
+  if (bytes == 0)
+    return;
+  self->state.work->counters.differ.remove(bytes);
+  self->send(self->state.colleagues->snapshotter, CreditReturned{bytes});
+}
+
+void drop_own(Self self, std::uint64_t gather) {
+  give_back(self, self->state.rank->drop(gather));
 }
 
 /// The rank's side of a grant: cut the share and send it.
@@ -45,33 +89,18 @@ void granted(Self self, const wire::Grant& grant) {
   auto share = state.rank->cut(grant);
   if (!share)
     return report(self, std::move(share).error());
+  if (share->empty()) { // dropped meanwhile: what was queued was given back then
+    if (state.root)
+      return share_arrived(self, 0, grant.gather, grant.round, std::make_shared<Bytes>());
+    return send_share(self, grant, std::move(*share));
+  }
   state.work->counters.differ.remove(grant.bytes);
   if (state.root) {
     // The root's own share is gathered by being cut: the gather's budget covers it from here on.
     self->send(state.colleagues->snapshotter, CreditReturned{grant.bytes});
-    share_arrived(self, 0, grant.round, std::make_shared<Bytes>(std::move(*share)));
-    return;
+    return share_arrived(self, 0, grant.gather, grant.round, std::make_shared<Bytes>(std::move(*share)));
   }
-  state.share_under_way = true;
-  state.work->counters.gather_queue.add(grant.bytes);
-  wire::FrameHeader header;
-  header.type = static_cast<std::uint16_t>(wire::FrameType::round);
-  header.delivery = grant.version;
-  header.source = state.work->rank;
-  header.sequence = grant.round;
-  const caf::actor_addr address = self->address();
-  const auto begin = telemetry::now();
-  state.ports.data[0]->send_data(
-    header, std::make_shared<const Bytes>(std::move(*share)),
-    [address, bytes = grant.bytes, begin, work = state.work, lane = state.lane,
-     round = grant.round](const Result<void>& sent) {
-      if (!sent)
-        return; // the port reports its own end
-      work->recorder->span(lane, "send share", begin, telemetry::now(),
-                           {{"round", static_cast<std::int64_t>(round)}, {"bytes", static_cast<std::int64_t>(bytes)}});
-      if (auto actor = caf::actor_cast<caf::actor>(address))
-        caf::anon_send(actor, ShareSent{bytes});
-    });
+  send_share(self, grant, std::move(*share));
 }
 
 /// Root: cuts and grants all rounds that may start now.
@@ -88,7 +117,7 @@ void grant_rounds(Self self) {
       if (rank == 0)
         granted(self, grant);
       else
-        state.ports.control[rank]->send(grant, grant.version);
+        state.ports.control[rank]->send(grant, grant.gather);
     }
   }
 }
@@ -98,23 +127,27 @@ void advance_root(Self self) {
   GatherQueueState& state = self->state;
   grant_rounds(self);
   while (state.root->window_ended()) {
-    self->send(state.colleagues->flush_bucket, WindowGathered{state.windows_gathered++});
+    self->send(state.colleagues->flush_bucket, WindowGathered{state.gathering, state.windows_gathered++});
     // What is offered of the next window may have waited for this only: no other event needs to follow.
     grant_rounds(self);
   }
   if (auto totals = state.root->finished()) {
-    const GatherQueueState::Arrived arrived = state.arrived[totals->version];
-    state.arrived.erase(state.arrived.begin(), state.arrived.upper_bound(totals->version));
+    const std::uint64_t gather_bytes = state.arrived[totals->gather];
+    const std::int64_t captured = state.captured_ns[sync::version_of_gather(totals->gather)];
+    state.arrived.erase(state.arrived.begin(), state.arrived.upper_bound(totals->gather));
+    state.captured_ns.erase(state.captured_ns.begin(),
+                            state.captured_ns.lower_bound(sync::version_of_gather(totals->gather)));
     totals->gather_queue_peak = std::max(totals->gather_queue_peak, state.work->counters.gather_queue.peak());
-    self->send(state.colleagues->flush_bucket,
-               GatherComplete{std::move(*totals), arrived.gather_bytes, arrived.captured_ns, state.gather});
+    const GatherComplete complete{totals->gather};
+    self->send(state.colleagues->sender, GatherFinished{std::move(*totals), gather_bytes, captured, state.gather});
+    self->send(state.colleagues->flush_bucket, complete);
   }
 }
 
 void offer(Self self, const wire::Offer& offer) {
   GatherQueueState& state = self->state;
   if (!state.root) {
-    state.ports.control[0]->send(offer, offer.version);
+    state.ports.control[0]->send(offer, offer.gather);
     return;
   }
   if (ok(self, state.root->on_offer(0, offer)))
@@ -128,8 +161,7 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   if (frame.port->role() != wire::Role::rank || rank == 0 || rank >= state.settings.ranks)
     return report(self, Failure{Code::invalid_input,
                                 fmt::format("{} sent {}", frame.port->name(), wire::type_name(frame.header.type))});
-  GatherQueueState::Arrived& arrived = state.arrived[frame.header.delivery];
-  arrived.gather_bytes += wire::header_bytes + frame.header.payload_bytes;
+  state.arrived[frame.header.delivery] += wire::header_bytes + frame.header.payload_bytes;
   state.progress_ns[rank] = telemetry::now_ns();
   switch (frame.header.type) {
   case wire::Offer::type: {
@@ -146,14 +178,14 @@ void on_root_frame(Self self, const FrameArrived& frame) {
       return report(self, message.error());
     if (!ok(self, state.root->on_report(rank, *message)))
       return;
-    arrived.captured_ns = telemetry::now_ns();
+    state.captured_ns[message->version] = telemetry::now_ns();
     break;
   }
   case static_cast<std::uint16_t>(wire::FrameType::round): {
     if (auto checked = wire::check_payload(frame.header, *frame.body); !checked)
       return report(self,
                     Failure{checked.error().code, fmt::format("{}: {}", frame.port->name(), checked.error().message)});
-    share_arrived(self, rank, frame.header.sequence, frame.body);
+    share_arrived(self, rank, frame.header.delivery, frame.header.sequence, frame.body);
     break;
   }
   default:
@@ -184,7 +216,7 @@ void check_progress(Self self) {
   state.begun_ns = now; // said once a timeout
   report(self, Failure{Code::timed_out, fmt::format("{} did not complete the capture of version {} within {:.1f} s "
                                                     "(update.timeout)",
-                                                    names, state.gathering,
+                                                    names, sync::version_of_gather(state.gathering),
                                                     static_cast<double>(state.settings.timeout.count()) * 1e-9)});
 }
 
@@ -214,27 +246,42 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
     schedule_tick(self);
   return {
     [self](const ChunkEncoded& encoded) {
-      if (const auto ready = self->state.rank->add(std::move(*encoded.chunk)))
+      GatherQueueState& state = self->state;
+      if (state.rank->dropped(encoded.chunk->gather))
+        return give_back(self, encoded.chunk->bytes.size());
+      if (const auto ready = state.rank->add(std::move(*encoded.chunk)))
         offer(self, *ready);
     },
     [self](const CaptureReported& reported) {
       GatherQueueState& state = self->state;
       if (state.work->chunks.empty())
-        offer(self, state.rank->nothing(reported.report.version));
+        offer(self, state.rank->nothing(sync::gather_of(reported.report.version)));
       wire::CaptureReport report = reported.report;
       report.differ_peak = state.work->counters.differ.peak();
       report.gather_queue_peak = state.work->counters.gather_queue.peak();
       if (!state.root) {
-        state.ports.control[0]->send(report, report.version);
+        state.ports.control[0]->send(report, sync::gather_of(report.version));
         return;
       }
-      state.arrived[report.version].captured_ns = telemetry::now_ns();
+      state.captured_ns[report.version] = telemetry::now_ns();
       if (ok(self, state.root->on_report(0, report)))
         advance_root(self);
     },
+    [self](const CatchUpBegun& begun) {
+      if (self->state.work->chunks.empty())
+        offer(self, self->state.rank->nothing(begun.gather));
+    },
+    [self](const UpdateAbandoned& abandoned) { drop_own(self, sync::gather_of(abandoned.version)); },
     [self](const FrameArrived& frame) {
       if (self->state.root)
         return on_root_frame(self, frame);
+      if (frame.header.type == wire::Drop::type) {
+        const auto dropped = decode<wire::Drop>(frame);
+        if (!dropped)
+          return report(self, dropped.error());
+        drop_own(self, dropped->gather);
+        return self->send(self->state.colleagues->snapshotter, GatherDropped{dropped->gather});
+      }
       const auto grant = decode<wire::Grant>(frame);
       if (frame.header.type != wire::Grant::type || !grant)
         return report(
@@ -257,14 +304,23 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
       state.waiting_grants.pop_front();
       granted(self, next);
     },
-    [self](const DeliveryBegin& begin) {
+    [self](const GatherBegin& begin) {
       GatherQueueState& state = self->state;
-      state.gathering = begin.version;
+      state.gathering = begin.gather;
       state.begun_ns = telemetry::now_ns();
       state.gather = {};
       state.windows_gathered = 0;
-      state.root->begin(begin.version);
+      state.root->begin(begin.gather);
       advance_root(self);
+    },
+    [self](const GatherDrop& drop) {
+      GatherQueueState& state = self->state;
+      state.root->drop(drop.gather);
+      state.arrived.erase(drop.gather);
+      for (std::uint32_t rank = 1; rank < state.settings.ranks; ++rank)
+        state.ports.control[rank]->send(wire::Drop{drop.gather}, drop.gather);
+      drop_own(self, drop.gather);
+      self->send(state.colleagues->snapshotter, GatherDropped{drop.gather});
     },
     [self](const RoundConsumed& consumed) {
       self->state.work->counters.gather_queue.remove(consumed.bytes);

@@ -39,12 +39,9 @@ struct GatherQueueState {
 
   // root only
   std::unique_ptr<sync::GatherRoot> root;
-  struct Arrived {
-    std::uint64_t gather_bytes = 0;
-    std::int64_t captured_ns = 0; ///< when the last report so far came in
-  };
-  std::map<std::uint64_t, Arrived> arrived; ///< by version: ranks may be ahead of the delivery under way
-  std::uint64_t gathering = 0;              ///< version
+  std::map<std::uint64_t, std::uint64_t> arrived;    ///< bytes by gather: ranks may be ahead of the delivery under way
+  std::map<std::uint64_t, std::int64_t> captured_ns; ///< by version: when the last report so far came in
+  std::uint64_t gathering = 0;                       ///< the gather under way
   std::int64_t begun_ns = 0;
   wire::Span gather;
   std::uint32_t windows_gathered = 0;

@@ -11,6 +11,7 @@
 #include "result.hpp"
 #include "sync/capture_walk.hpp"
 #include "sync/gather.hpp"
+#include "sync/root_delivery.hpp"
 #include "transport/transport.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,16 +76,28 @@ struct CaptureCancel {};
 struct CaptureDone {
   std::uint64_t version = 0;
 };
+/// What an update must bring beside its own changes. Comes before the request of the capture after it.
+struct UpdatePlanned {
+  wire::NextUpdate next;
+};
+/// A capture began while the last one was still being read (update.busy = "fold"): nothing more of that one's update
+/// comes from this rank, its changes come with the next.
+struct UpdateAbandoned {
+  std::uint64_t version = 0;
+};
 struct ChunkTask {
   std::uint64_t version = 0;
   sync::CaptureWalk::HandOut hand_out;
-  bool seed = false;
+  bool all = false;                  ///< all values, not the changes
+  std::uint64_t keep_logs_after = 0; ///< capture: older logs of the chunk go
+  std::uint64_t base = 0;            ///< catch-up: of the logs after this version
 };
 struct ChunkWorked {
   std::uint64_t version = 0;
   sync::CaptureWalk::HandOut hand_out;
   std::uint64_t changed = 0;
   std::uint64_t encoded = 0;                                           ///< bytes on their way to GatherQueue
+  std::uint64_t log_bytes = 0;                                         ///< of the capture's log
   std::vector<std::pair<std::uint32_t, std::uint64_t>> digest_changes; ///< (cell, change)
   std::int64_t begin_ns = 0, end_ns = 0;
 };
@@ -97,47 +111,87 @@ struct CaptureReported {
   wire::CaptureReport report;
 };
 
+/// A catch-up gather begins on this rank.
+struct CatchUpBegun {
+  std::uint64_t gather = 0;
+};
+/// Nobody takes the gather: what of it is not encoded yet need not be.
+struct GatherDropped {
+  std::uint64_t gather = 0;
+};
+
 // trainer: gather, assembly, delivery (root)
-struct DeliveryBegin {
+/// An update: its own changes for the workers that are up to date, then its catch-up for those that are not.
+struct UpdateBegin {
   std::uint64_t version = 0;
-  bool seed = false;
-  std::int64_t published_ns = 0; ///< when the root's publish() was called
+  std::int64_t published_ns = 0;              ///< when the root's publish() was called
+  std::optional<sync::DeliveryPlan> catch_up; ///< as it was planned when the last update ended
+  bool abandoned = false;                     ///< a rank has folded it into the next one already
+};
+struct GatherBegin {
+  std::uint64_t gather = 0;
+};
+struct GatherDrop {
+  std::uint64_t gather = 0;
 };
 /// A rank's share left this process.
 struct ShareSent {
   std::uint64_t bytes = 0;
 };
 struct RoundGathered {
+  std::uint64_t gather = 0;
   SharedBytes pieces;
 };
 struct WindowGathered {
+  std::uint64_t gather = 0;
   std::uint32_t window = 0;
 };
 struct RoundConsumed {
   std::uint64_t bytes = 0;
 };
+/// To FlushBucket: every piece of the gather was handed over.
 struct GatherComplete {
+  std::uint64_t gather = 0;
+};
+/// To Sender, before the above: what was gathered, and what the ranks reported. Never lost with a delivery that failed:
+/// the digests of the next one build on it.
+struct GatherFinished {
   sync::GatherTotals totals;
   std::uint64_t gather_bytes = 0;
   std::int64_t captured_ns = 0; ///< when the last rank's report came in
   wire::Span gather;
 };
 struct FlushSealed {
+  std::uint64_t gather = 0;
   std::uint64_t sequence = 0;
   std::shared_ptr<const Bytes> payload;
 };
-struct FlushCredit {};
+struct FlushCredit {
+  std::uint64_t gather = 0;
+};
 struct DeliverySealed {
-  GatherComplete gathered;
+  std::uint64_t gather = 0;
   std::uint64_t flushes = 0;
   wire::Span assemble;
   std::uint64_t flush_bucket_peak = 0;
 };
+/// The trainer's side cannot go on.
 struct DeliveryAbort {
   Failure reason;
 };
-struct DeliveryOver {
+/// The update is folded into the next one, unless it is committed already.
+struct UpdateAbandon {
+  std::uint64_t version = 0;
+};
+/// Nothing is heard of a worker, or again.
+struct WorkerSilent {
+  std::uint32_t worker = 0;
+  bool silent = true;
+  Failure reason;
+};
+struct UpdateOver {
   wire::DeliveryReport report;
+  wire::NextUpdate next;
 };
 
 // facade to supervisor
@@ -170,17 +224,26 @@ CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ChunkWorked))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ChunkEncoded))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CreditReturned))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureReported))
-CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliveryBegin))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateBegin))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ShareSent))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RoundGathered))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WindowGathered))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RoundConsumed))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherComplete))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherFinished))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::FlushSealed))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::FlushCredit))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliverySealed))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliveryAbort))
-CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::DeliveryOver))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdatePlanned))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateAbandoned))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CatchUpBegun))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherDropped))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherBegin))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherDrop))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateAbandon))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkerSilent))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateOver))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ConnectRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PublishRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CloseRequest))
@@ -201,17 +264,26 @@ DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ChunkWorked)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ChunkEncoded)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CreditReturned)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureReported)
-DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliveryBegin)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateBegin)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ShareSent)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RoundGathered)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WindowGathered)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RoundConsumed)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherComplete)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherFinished)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FlushSealed)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FlushCredit)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliverySealed)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliveryAbort)
-DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::DeliveryOver)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdatePlanned)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateAbandoned)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CatchUpBegun)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherDropped)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherBegin)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherDrop)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateAbandon)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkerSilent)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateOver)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ConnectRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PublishRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CloseRequest)
@@ -230,6 +302,8 @@ using DifferActor =
 using SnapshotterActor =
   caf::typed_actor<caf::reacts_to<CaptureRequest>, ///< capture as soon as the last capture is read out of the snapshot
                    caf::reacts_to<CaptureCancel>,  ///< forget captures that have not started
+                   caf::reacts_to<UpdatePlanned>,  ///< a catch-up, and which logs are needed no more
+                   caf::reacts_to<GatherDropped>,  ///< encode no more of it
                    caf::reacts_to<ChunkWorked>,    ///< a Differ is done with a chunk
                    caf::reacts_to<CreditReturned>, ///< encoded bytes have left the rank
                    caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
@@ -238,15 +312,18 @@ using SnapshotterActor =
 using GatherQueueActor =
   caf::typed_actor<caf::reacts_to<ChunkEncoded>,    ///< pieces of this rank are ready
                    caf::reacts_to<CaptureReported>, ///< this rank's capture is complete
-                   caf::reacts_to<FrameArrived>,    ///< Offer, CaptureReport, round (root); Grant (others)
+                   caf::reacts_to<CatchUpBegun>,    ///< this rank encodes for workers that are behind
+                   caf::reacts_to<UpdateAbandoned>, ///< this rank takes back what it has queued for an update
+                   caf::reacts_to<FrameArrived>,    ///< Offer, CaptureReport, round (root); Grant, Drop (others)
                    caf::reacts_to<ShareSent>,       ///< a granted share has left
-                   caf::reacts_to<DeliveryBegin>,   ///< root: gather this version now
+                   caf::reacts_to<GatherBegin>,     ///< root: gather now
+                   caf::reacts_to<GatherDrop>,      ///< root: nobody takes it any more
                    caf::reacts_to<RoundConsumed>,   ///< root: FlushBucket has copied gathered bytes
                    caf::reacts_to<Tick>,            ///< root: who makes no progress?
                    caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
 /// Root: packs pieces into flushes.
-using FlushBucketActor = caf::typed_actor<caf::reacts_to<DeliveryBegin>,  ///< start over
+using FlushBucketActor = caf::typed_actor<caf::reacts_to<GatherBegin>,    ///< start over, for this gather
                                           caf::reacts_to<RoundGathered>,  ///< pieces to pack
                                           caf::reacts_to<WindowGathered>, ///< no more of a window
                                           caf::reacts_to<GatherComplete>, ///< no more at all
@@ -254,12 +331,15 @@ using FlushBucketActor = caf::typed_actor<caf::reacts_to<DeliveryBegin>,  ///< s
                                           caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
 /// Root: delivers flushes to the workers, keeps the record of each.
-using SenderActor = caf::typed_actor<caf::reacts_to<DeliveryBegin>,  ///< tell the workers
+using SenderActor = caf::typed_actor<caf::reacts_to<UpdateBegin>,    ///< deliver an update, to whom it fits
+                                     caf::reacts_to<GatherFinished>, ///< what the ranks reported
                                      caf::reacts_to<FlushSealed>,    ///< send it once the workers are ready
                                      caf::reacts_to<DeliverySealed>, ///< the final manifest
                                      caf::reacts_to<FrameArrived>,   ///< what workers answer
                                      caf::reacts_to<PortClosed>,     ///< a worker is gone
+                                     caf::reacts_to<WorkerSilent>,   ///< a worker is not heard of, or again
                                      caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
+                                     caf::reacts_to<UpdateAbandon>,  ///< fold it into the next one
                                      caf::reacts_to<Tick>,           ///< deadlines
                                      caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
@@ -273,8 +353,8 @@ using TrainerSupervisorActor =
                    caf::reacts_to<PublishRequest>, ///< an update
                    caf::reacts_to<CloseRequest>,   ///< say goodbye, stop everything
                    caf::reacts_to<PortOpened>, caf::reacts_to<FrameArrived>, caf::reacts_to<PortClosed>,
-                   caf::reacts_to<CaptureDone>, caf::reacts_to<DeliveryOver>, caf::reacts_to<FailureReport>,
-                   caf::reacts_to<Tick>>;
+                   caf::reacts_to<CaptureDone>, caf::reacts_to<UpdateAbandoned>, caf::reacts_to<UpdateOver>,
+                   caf::reacts_to<FailureReport>, caf::reacts_to<Tick>>;
 
 /// Worker: the same on its side.
 using WorkerSupervisorActor =

@@ -29,7 +29,7 @@ void Routes::clear() {
 
 caf::actor Routes::find(std::uint16_t type) const {
   const std::lock_guard lock(mutex_);
-  if ((type >= wire::CaptureReport::type && type <= wire::Grant::type) ||
+  if ((type >= wire::CaptureReport::type && type <= wire::Grant::type) || type == wire::Drop::type ||
       type == static_cast<std::uint16_t>(wire::FrameType::round))
     return gather_;
   if ((type >= wire::Begin::type && type <= wire::Undone::type) ||
@@ -93,6 +93,7 @@ void Port::close() {
 }
 
 void Port::on_frame(transport::Incoming&& incoming) {
+  frames_.fetch_add(1, std::memory_order_relaxed);
   const auto refuse = [this](const Failure& failure) {
     connection_->abort(Failure{failure.code, fmt::format("{}: {}", name(), failure.message)});
   };

@@ -61,6 +61,9 @@ public:
   std::uint64_t send_data(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,
                           transport::SendDone done = {});
 
+  /// Frames received so far: a sign of life of the peer's process.
+  [[nodiscard]] std::uint64_t frames() const noexcept { return frames_.load(std::memory_order_relaxed); }
+
   void close();
   void abort(const Failure& reason) { connection_->abort(reason); }
 
@@ -75,6 +78,7 @@ private:
   std::uint32_t index_ = 0;
   wire::Channel channel_ = wire::Channel::control;
   std::atomic<std::uint64_t> session_{0};
+  std::atomic<std::uint64_t> frames_{0};
 };
 
 /// Decodes a control frame for its handler: a frame that does not decode becomes a failure that names the peer.

@@ -105,8 +105,6 @@ std::shared_ptr<RankWork> RankWork::make(std::uint32_t rank, std::vector<layout:
   close();
   work->memory.snapshot = allocate_aligned(snapshot_bytes);
   work->memory.logs.resize(work->chunks.size());
-  for (std::size_t c = 0; c < work->chunks.size(); ++c)
-    work->memory.logs[c].resize(work->chunks[c].ranges.size());
   return work;
 }
 

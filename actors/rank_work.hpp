@@ -53,11 +53,17 @@ struct RankWork {
   RankCounters counters;
   std::shared_ptr<telemetry::Recorder> recorder;
 
+  /// What changed in one capture, of one chunk.
+  struct CaptureLog {
+    std::uint64_t version = 0;
+    std::vector<delta::PositionLog> ranges; ///< one a range of the chunk
+  };
+
   struct Memory {
     std::vector<const std::byte*> parameters; ///< base of each parameter; changed by rebind() between captures only
     AlignedBytes snapshot;
-    std::vector<std::size_t> snapshot_offsets;         ///< by block
-    std::vector<std::vector<delta::PositionLog>> logs; ///< by chunk, one a range: the running capture's
+    std::vector<std::size_t> snapshot_offsets; ///< by block
+    std::vector<std::vector<CaptureLog>> logs; ///< by chunk: the captures that are kept, the latest last
   } memory;
 
   /// Builds chunks and allocates snapshot and logs.

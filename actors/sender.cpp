@@ -9,37 +9,27 @@ using Self = SenderActor::stateful_pointer<SenderState>;
 
 void carry_out(Self self, const sync::RootDelivery::Actions& actions);
 
-/// Sends the flush to every worker: one payload, shared by all connections.
+Failure superseded(std::uint64_t version) {
+  return {Code::superseded, fmt::format("the update to version {} was given up for the next one, which brings its "
+                                        "changes too (update.busy = \"fold\")",
+                                        version)};
+}
+
+/// Sends the flush to every worker that takes part: one payload, shared by all connections.
 void send_flush(Self self, const FlushSealed& flush) {
   SenderState& state = self->state;
   state.flush_begin = telemetry::now();
   if (state.send.begin > state.send.end)
     state.send.begin = state.send.end = state.flush_begin.time_since_epoch().count();
+  state.flush_on_wire = flush.sequence;
   wire::FrameHeader header;
   header.type = static_cast<std::uint16_t>(wire::FrameType::flush);
   header.delivery = state.next_delivery - 1;
   header.sequence = flush.sequence;
   state.delivery->flush_sent(flush.sequence, flush.payload->size());
-  for (std::size_t w = 0; w < state.ports.data.size(); ++w)
-    state.bytes_sent[w] += state.ports.data[w]->send_data(header, flush.payload);
-}
-
-void send_manifest(Self self) {
-  SenderState& state = self->state;
-  const sync::GatherTotals& totals = state.sealed->gathered.totals;
-  state.manifest_sent = true;
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> digests;
-  if (totals.seed) {
-    std::fill(state.digests.begin(), state.digests.end(), 0);
-    for (const auto& [cell, digest] : totals.digest_changes)
-      state.digests[cell] = digest;
-    for (std::uint32_t cell = 0; cell < state.digests.size(); ++cell)
-      digests.emplace_back(cell, state.digests[cell]);
-  } else {
-    for (const auto& [cell, change] : totals.digest_changes)
-      digests.emplace_back(cell, state.digests[cell] += change);
-  }
-  carry_out(self, state.delivery->seal(std::move(digests), telemetry::now_ns()));
+  for (std::uint32_t w = 0; w < state.ports.data.size(); ++w)
+    if (state.delivery->takes_part(w))
+      state.bytes_sent[w] += state.ports.data[w]->send_data(header, flush.payload);
 }
 
 wire::Span widen(wire::Span a, const wire::Span& b) {
@@ -50,42 +40,60 @@ wire::Span widen(wire::Span a, const wire::Span& b) {
   return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
-void report_over(Self self) {
+/// What the ranks reported. It may come when the update has failed already: the digests count all the same.
+void take_totals(SenderState& state, const GatherFinished& finished) {
+  const sync::GatherTotals& totals = finished.totals;
+  for (const auto& [cell, change] : totals.digest_changes)
+    state.digests[cell] += change;
+  if (!state.updating || sync::version_of_gather(totals.gather) != state.begun.version)
+    return;
+  wire::DeliveryReport& report = state.report;
+  report.counts.gather_bytes += finished.gather_bytes;
+  report.counts.rounds += totals.rounds;
+  report.times.gather = widen(report.times.gather, finished.gather);
+  if (!totals.reported)
+    return;
+  state.changed_cells.clear();
+  for (const auto& [cell, change] : totals.digest_changes)
+    state.changed_cells.push_back(cell);
+  report.times.captured_ns = finished.captured_ns - state.begun.published_ns;
+  report.step = totals.step;
+  report.counts.elements = totals.elements;
+  report.counts.changed = totals.changed;
+  if (totals.diff_begin_ns != 0)
+    report.times.diff = {totals.diff_begin_ns, totals.diff_end_ns};
+  report.high_water.differ = totals.differ_peak;
+  report.high_water.gather_queue = totals.gather_queue_peak;
+}
+
+void send_manifest(Self self) {
   SenderState& state = self->state;
+  state.manifest_sent = true;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> digests;
+  if (state.plan.kind == wire::DeliveryKind::delta) {
+    for (const std::uint32_t cell : state.changed_cells)
+      digests.emplace_back(cell, state.digests[cell]);
+  } else {
+    for (std::uint32_t cell = 0; cell < state.digests.size(); ++cell)
+      digests.emplace_back(cell, state.digests[cell]);
+  }
+  carry_out(self, state.delivery->seal(std::move(digests), telemetry::now_ns()));
+}
+
+/// `version`: the newest one that was committed.
+std::string state_of(const sync::RootDelivery::Record& record, std::uint64_t version) {
+  if (record.lost)
+    return "lost";
+  if (record.dirty)
+    return "dirty";
+  if (record.version == 0)
+    return "empty";
+  return record.version >= version ? "serving" : "lagging";
+}
+
+void report_workers(SenderState& state) {
+  wire::DeliveryReport& report = state.report;
   const auto& records = state.delivery->records();
-  const auto& failure = state.delivery->failure();
-  wire::DeliveryReport report;
-  report.version = state.begun.version;
-  report.base = state.base;
-  report.kind = state.begun.seed ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
-  report.committed = failure ? 0 : 1;
-  if (failure) {
-    report.error = failure->code;
-    report.error_message = failure->message;
-  }
-  report.counts.slots = state.settings.slots;
-  const std::int64_t now = telemetry::now_ns();
-  report.times.committed_ns = now - state.begun.published_ns;
-  if (state.sealed) {
-    const GatherComplete& gathered = state.sealed->gathered;
-    report.step = gathered.totals.step;
-    report.counts.elements = gathered.totals.elements;
-    report.counts.changed = gathered.totals.changed;
-    report.counts.gather_bytes = gathered.gather_bytes;
-    report.counts.flushes = state.sealed->flushes;
-    report.counts.rounds = gathered.totals.rounds;
-    report.times.captured_ns = gathered.captured_ns - state.begun.published_ns;
-    report.times.diff = {gathered.totals.diff_begin_ns, gathered.totals.diff_end_ns};
-    if (gathered.totals.diff_begin_ns == 0)
-      report.times.diff = {};
-    report.times.gather = gathered.gather;
-    report.times.assemble = state.sealed->assemble;
-    report.high_water.differ = std::max(gathered.totals.differ_peak, state.work->counters.differ.peak());
-    report.high_water.gather_queue =
-      std::max(gathered.totals.gather_queue_peak, state.work->counters.gather_queue.peak());
-    report.high_water.flush_bucket = state.sealed->flush_bucket_peak;
-  }
-  report.times.send = state.send;
   for (std::uint32_t w = 0; w < records.size(); ++w) {
     const sync::RootDelivery::Record& record = records[w];
     report.times.stage = widen(report.times.stage, record.stage);
@@ -96,16 +104,128 @@ void report_over(Self self) {
     wire::WorkerReport worker;
     worker.index = w;
     worker.version = record.version;
-    worker.state = record.lost ? "lost" : record.version == 0 ? "empty" : "serving";
+    worker.state = state_of(record, state.committed_version);
     worker.bytes = state.bytes_sent[w];
     worker.digest_ok = record.digest_ok ? 1 : 0;
     worker.pause_ns = record.pause_ns;
     worker.error = record.error;
     report.workers.push_back(std::move(worker));
   }
+}
+
+/// The update has ended: what became of it, and what the next one must bring.
+void finish_update(Self self) {
+  SenderState& state = self->state;
+  state.updating = false;
+  wire::DeliveryReport& report = state.report;
+  report.committed = state.committed ? 1 : 0;
+  if (state.committed)
+    state.committed_version = report.version;
+  if (!state.committed) {
+    const Failure failure = state.failed.value_or(state.delivery->nobody());
+    report.error = failure.code;
+    report.error_message = failure.message;
+  }
+  report.counts.slots = state.settings.slots;
+  report.times.committed_ns = telemetry::now_ns() - state.begun.published_ns;
+  report.high_water.differ = std::max(report.high_water.differ, state.work->counters.differ.peak());
+  report.high_water.gather_queue = std::max(report.high_water.gather_queue, state.work->counters.gather_queue.peak());
+  report.high_water.flush_bucket = state.work->counters.flush_bucket.peak();
+  report_workers(state);
+
+  wire::NextUpdate next;
+  next.version = report.version + 1;
+  next.keep_logs_after = state.delivery->oldest_version(report.version);
+  if (const auto plan = state.delivery->catch_up(report.version)) {
+    next.catch_up = 1;
+    next.kind = plan->kind;
+    next.base = plan->base;
+  }
+  self->send(state.colleagues->supervisor, UpdateOver{std::move(report), next});
+}
+
+void drop_gather(Self self, std::uint64_t gather) {
+  self->send(self->state.colleagues->gather_queue, GatherDrop{gather});
+}
+
+/// Delivers one gather to whom it is for; false where that is nobody.
+bool begin_delivery(Self self, std::uint64_t gather, const sync::DeliveryPlan& plan) {
+  SenderState& state = self->state;
+  if (!state.delivery->anyone_for(plan)) {
+    drop_gather(self, gather);
+    return false;
+  }
+  state.gather = gather;
+  state.plan = plan;
+  state.may_send = false;
+  state.manifest_sent = false;
   state.waiting.reset();
   state.sealed.reset();
-  self->send(state.colleagues->supervisor, DeliveryOver{std::move(report)});
+  state.send = {};
+  if (state.report.base == 0 && !state.committed) {
+    state.report.kind = plan.kind;
+    state.report.base = plan.base;
+  }
+  const GatherBegin begin{gather};
+  self->send(state.colleagues->flush_bucket, begin);
+  self->send(state.colleagues->gather_queue, begin);
+  carry_out(self, state.delivery->begin(state.next_delivery++, plan, telemetry::now_ns()));
+  return true;
+}
+
+void begin_catch_up(Self self) {
+  SenderState& state = self->state;
+  const auto plan = std::exchange(state.begun.catch_up, std::nullopt);
+  if (!plan)
+    return finish_update(self);
+  const std::uint64_t gather = sync::catch_up_gather_of(state.begun.version);
+  if (state.aborted) {
+    drop_gather(self, gather);
+    return finish_update(self);
+  }
+  if (!begin_delivery(self, gather, *plan))
+    finish_update(self);
+}
+
+void begin_update(Self self, const UpdateBegin& begin) {
+  SenderState& state = self->state;
+  state.begun = begin;
+  state.updating = true;
+  state.carries_catch_up = begin.catch_up.has_value();
+  state.changed_cells.clear();
+  state.report = {};
+  state.report.version = begin.version;
+  state.report.kind = begin.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
+  state.failed.reset();
+  state.committed = false;
+  std::fill(state.bytes_sent.begin(), state.bytes_sent.end(), 0);
+  state.delivery->begin_update();
+  if (begin.abandoned) {
+    state.failed = superseded(begin.version);
+    drop_gather(self, sync::gather_of(begin.version));
+    return begin_catch_up(self);
+  }
+  const sync::DeliveryPlan own{state.report.kind, begin.version - 1, begin.version};
+  if (!begin_delivery(self, sync::gather_of(begin.version), own))
+    begin_catch_up(self);
+}
+
+void delivery_over(Self self) {
+  SenderState& state = self->state;
+  const auto& failure = state.delivery->failure();
+  if (state.sealed) {
+    state.report.counts.flushes += state.sealed->flushes;
+    state.report.times.assemble = widen(state.report.times.assemble, state.sealed->assemble);
+  } else {
+    drop_gather(self, state.gather);
+  }
+  state.report.times.send = widen(state.report.times.send, state.send);
+  state.committed = state.committed || !failure;
+  if (failure && !state.failed)
+    state.failed = failure;
+  state.waiting.reset();
+  state.sealed.reset();
+  begin_catch_up(self);
 }
 
 void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
@@ -118,12 +238,13 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
   if (actions.flush_credit) {
     const telemetry::TimePoint now = telemetry::now();
     state.send.end = now.time_since_epoch().count();
-    state.work->recorder->span("rank 0: sender", "flush on the wire", state.flush_begin, now);
-    self->send(state.colleagues->flush_bucket, FlushCredit{});
+    state.work->recorder->span("rank 0: sender", "flush on the wire", state.flush_begin, now,
+                               {{"flush", static_cast<std::int64_t>(state.flush_on_wire)}});
+    self->send(state.colleagues->flush_bucket, FlushCredit{state.gather});
   }
   if (actions.over)
-    return report_over(self);
-  if (!state.may_send)
+    return delivery_over(self);
+  if (!state.may_send || !state.delivery->running())
     return;
   if (state.waiting) {
     const FlushSealed flush = *state.waiting;
@@ -161,27 +282,17 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
   initial.ports = std::move(ports);
   initial.settings = settings;
   const auto workers = static_cast<std::uint32_t>(initial.ports.control.size());
-  initial.delivery = std::make_unique<sync::RootDelivery>(workers, settings.workers_per_replica, settings.stall.count(),
-                                                          settings.timeout.count());
+  initial.delivery = std::make_unique<sync::RootDelivery>(sync::DeliverySettings{
+    workers, settings.workers_per_replica, settings.quorum, settings.stall.count(), settings.timeout.count()});
   initial.digests.resize(settings.cells);
   initial.bytes_sent.resize(workers);
   schedule_tick(self);
   return {
-    [self](const DeliveryBegin& begin) {
-      SenderState& state = self->state;
-      state.begun = begin;
-      state.base = begin.seed ? 0 : begin.version - 1;
-      state.may_send = false;
-      state.manifest_sent = false;
-      state.waiting.reset();
-      state.sealed.reset();
-      state.send = {};
-      std::fill(state.bytes_sent.begin(), state.bytes_sent.end(), 0);
-      carry_out(self, state.delivery->begin(state.next_delivery++, begin.seed, begin.version, telemetry::now_ns()));
-    },
+    [self](const UpdateBegin& begin) { begin_update(self, begin); },
+    [self](const GatherFinished& finished) { take_totals(self->state, finished); },
     [self](const FlushSealed& flush) {
       SenderState& state = self->state;
-      if (!state.delivery->running())
+      if (!state.delivery->running() || flush.gather != state.gather)
         return; // given up meanwhile
       if (state.may_send)
         send_flush(self, flush);
@@ -190,7 +301,7 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
     },
     [self](const DeliverySealed& sealed) {
       SenderState& state = self->state;
-      if (!state.delivery->running())
+      if (!state.delivery->running() || sealed.gather != state.gather)
         return;
       state.sealed = sealed;
       if (state.may_send)
@@ -224,7 +335,19 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
     [self](const PortClosed& closed) {
       carry_out(self, self->state.delivery->lost(closed.port->index(), closed.reason, telemetry::now_ns()));
     },
+    [self](const WorkerSilent& news) {
+      SenderState& state = self->state;
+      if (!news.silent)
+        return state.delivery->heard(news.worker);
+      carry_out(self, state.delivery->silent(news.worker, news.reason, telemetry::now_ns()));
+    },
+    [self](const UpdateAbandon& abandon) {
+      SenderState& state = self->state;
+      if (state.updating && abandon.version == state.begun.version && !state.carries_catch_up)
+        carry_out(self, state.delivery->abandon(superseded(abandon.version), telemetry::now_ns()));
+    },
     [self](const DeliveryAbort& abort) {
+      self->state.aborted = true;
       carry_out(self, self->state.delivery->abort(abort.reason, telemetry::now_ns()));
     },
     [self](Tick) {

@@ -19,6 +19,7 @@ struct WorkerPorts {
 
 struct SenderSettings {
   std::uint32_t workers_per_replica = 1;
+  std::uint32_t quorum = 0; ///< as sync::DeliverySettings
   std::chrono::nanoseconds stall{};
   std::chrono::nanoseconds timeout{};
   std::size_t cells = 0;
@@ -34,9 +35,19 @@ struct SenderState {
   std::vector<std::uint64_t> digests; ///< by cell, at the last sealed version
   std::uint64_t next_delivery = 1;
 
+  // of the update under way: at most two deliveries, its own changes and the catch-up
+  UpdateBegin begun;
+  bool updating = false;
+  bool carries_catch_up = false;
+  wire::DeliveryReport report;
+  std::optional<Failure> failed; ///< why the first delivery that counts failed
+  bool committed = false;
+  std::uint64_t committed_version = 0; ///< the newest
+  std::vector<std::uint32_t> changed_cells;
+
   // of the running delivery
-  DeliveryBegin begun;
-  std::uint64_t base = 0;
+  std::uint64_t gather = 0;
+  sync::DeliveryPlan plan;
   bool may_send = false;
   std::optional<FlushSealed> waiting;   ///< sealed before the workers were ready
   std::optional<DeliverySealed> sealed; ///< the end, once known
@@ -44,6 +55,9 @@ struct SenderState {
   std::vector<std::uint64_t> bytes_sent; ///< by worker, framing included
   wire::Span send;
   telemetry::TimePoint flush_begin;
+  std::uint64_t flush_on_wire = 0; ///< sequence
+
+  bool aborted = false; ///< the session is about to end: no further delivery begins
 };
 
 SenderActor::behavior_type sender(SenderActor::stateful_pointer<SenderState> self, std::shared_ptr<RankWork> work,

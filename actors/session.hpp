@@ -7,6 +7,7 @@
 #include "config/topology.hpp"
 #include "deltawire/deltawire.hpp"
 #include "layout/side.hpp"
+#include "sync/silence.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +19,19 @@ namespace deltawire::actors {
 
 /// How long a goodbye may be behind the end of the data connection that it announces.
 inline constexpr std::chrono::milliseconds goodbye_grace{500};
+
+/// How often the supervisors look around.
+inline constexpr std::chrono::milliseconds look_around{50};
+
+/// How often a peer says that it is alive, so that within update.stall several of its words are due.
+[[nodiscard]] inline std::chrono::nanoseconds heartbeat_interval(const config::Update& update) {
+  return std::clamp<std::chrono::nanoseconds>(update.stall / 8, look_around, std::chrono::seconds(1));
+}
+
+/// Tells when the peers of a running session fall silent: update.stall and what is due of heartbeats.
+[[nodiscard]] inline sync::SilenceWatch silence_watch(const config::Update& update) {
+  return {(update.stall + 2 * heartbeat_interval(update)).count(), 2 * std::chrono::nanoseconds(look_around).count()};
+}
 
 /// What a peer waits beyond update.connect for the root's message, which names who is missing.
 [[nodiscard]] inline std::chrono::nanoseconds connect_grace(const config::Update& update) {

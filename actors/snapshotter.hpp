@@ -7,23 +7,36 @@
 
 #include <deque>
 #include <map>
+#include <set>
 
 namespace deltawire::actors {
+
+struct SnapshotterSettings {
+  std::uint32_t differs = 1;
+  std::uint64_t inflight = 0;
+  std::uint64_t log_cap = 0; ///< bytes of position logs; the running capture's own comes on top
+  bool fold = false;         ///< update.busy
+};
 
 struct SnapshotterState {
   std::shared_ptr<RankWork> work;
   std::shared_ptr<const Colleagues> colleagues;
   std::unique_ptr<sync::CaptureWalk> walk;
+  std::uint64_t log_cap = 0;
+  bool fold = false;
   std::deque<CaptureRequest> waiting;
   bool seeded = false;
   bool announced = true; ///< the running capture's completion was told
   std::size_t next_differ = 0;
   wire::CaptureReport report; ///< of the running capture
   std::map<std::uint32_t, std::uint64_t> digest_changes;
+  wire::NextUpdate planned;                         ///< the latest plan
+  std::set<std::uint64_t> dropped;                  ///< gathers of this capture and later ones that nobody takes
+  std::map<std::uint64_t, std::uint64_t> log_bytes; ///< by version
+  std::uint64_t keep_logs_after = 0;                ///< for the running capture
 };
 
 SnapshotterActor::behavior_type snapshotter(SnapshotterActor::stateful_pointer<SnapshotterState> self,
-                                            std::shared_ptr<RankWork> work, std::uint32_t differs,
-                                            std::uint64_t inflight);
+                                            std::shared_ptr<RankWork> work, const SnapshotterSettings& settings);
 
 } // namespace deltawire::actors

@@ -65,10 +65,43 @@ void fail_session(Self self, const Failure& failure) {
 /// outcome names them; the session fails when the delivery is over.
 void fail_delivery_or_session(Self self, const Failure& failure) {
   TrainerSupervisorState& state = self->state;
-  if (state.delivering != 0 && state.phase == Phase::running)
-    self->send(state.colleagues->sender, DeliveryAbort{failure});
+  if (state.delivering == 0 || state.phase != Phase::running)
+    return fail_session(self, failure);
+  if (!state.fatal)
+    state.fatal = failure;
+  self->send(state.colleagues->sender, DeliveryAbort{failure});
+}
+
+// Folding
+// ---------------------------------------------------------------------------------------------------------------
+
+/// Some rank's publish() does not wait for the update to `version` (update.busy = "fold").
+void abandon(Self self, std::uint64_t version) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::running || version <= state.deliveries_over)
+    return;
+  if (!is_root(self)) {
+    if (state.abandoned >= version)
+      return;
+    state.abandoned = version;
+    state.ranks.control[0]->send(wire::Abandon{version});
+    return;
+  }
+  if (state.delivering == version)
+    self->send(state.colleagues->sender, UpdateAbandon{version});
   else
-    fail_session(self, failure);
+    state.abandoned = std::max(state.abandoned, version);
+}
+
+/// A publish() that must wait for a delivery gives that one up instead, where the file says so. Never a seed, and never
+/// two in a row: an update that carries an earlier one's changes goes through.
+void abandon_if_busy(Self self) {
+  TrainerSupervisorState& state = self->state;
+  const std::uint64_t busy = state.deliveries_over + 1;
+  if (state.setup->topology.update.busy != config::Busy::fold || state.queued.empty() || busy == 1 ||
+      (state.next.version == busy && state.next.catch_up != 0))
+    return;
+  abandon(self, busy);
 }
 
 // Updates
@@ -89,12 +122,18 @@ void advance(Self self) {
   }
   if (is_root(self) && state.delivering == 0 && state.captures_started > state.deliveries_over) {
     state.delivering = state.deliveries_over + 1;
-    const DeliveryBegin begin{state.delivering, state.delivering == 1,
-                              state.tickets.at(state.delivering)->published_ns};
-    self->send(state.colleagues->sender, begin);
-    self->send(state.colleagues->flush_bucket, begin);
-    self->send(state.colleagues->gather_queue, begin);
+    UpdateBegin begin{state.delivering, state.tickets.at(state.delivering)->published_ns, std::nullopt,
+                      state.abandoned == state.delivering};
+    if (state.next.version == begin.version && state.next.catch_up != 0)
+      begin.catch_up = sync::DeliveryPlan{state.next.kind, state.next.base, begin.version};
+    self->send(state.colleagues->sender, std::move(begin));
   }
+  abandon_if_busy(self);
+}
+
+void plan_next(Self self, const wire::NextUpdate& next) {
+  self->state.next = next;
+  self->send(self->state.colleagues->snapshotter, UpdatePlanned{next});
 }
 
 void delivered(Self self, const wire::DeliveryReport& report) {
@@ -109,9 +148,20 @@ void delivered(Self self, const wire::DeliveryReport& report) {
   if (is_root(self))
     for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
       state.ranks.control[rank]->send(report);
-  if (report.committed == 0)
-    return fail_session(self, Failure{report.error, report.error_message});
+  if (state.fatal)
+    return fail_session(self, *state.fatal);
   advance(self);
+}
+
+/// Root: an update has ended, and the next one is planned: before any rank may capture the one after that.
+void update_over(Self self, const UpdateOver& over) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase == Phase::running) {
+    for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
+      state.ranks.control[rank]->send(over.next);
+    plan_next(self, over.next);
+  }
+  delivered(self, over.report);
 }
 
 // Wiring
@@ -150,15 +200,17 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   const config::Update& update = setup.topology.update;
   const GatherSettings gather{setup.world, actors.gather_queue.max_round, update.stall, update.timeout};
   colleagues->gather_queue = self->spawn<caf::detached>(gather_queue, setup.work, state.ranks, gather);
-  colleagues->snapshotter = self->spawn(snapshotter, setup.work, actors.differ.count, actors.differ.inflight);
+  colleagues->snapshotter = self->spawn(snapshotter, setup.work,
+                                        SnapshotterSettings{actors.differ.count, actors.differ.inflight,
+                                                            actors.snapshotter.log, update.busy == config::Busy::fold});
   for (std::uint32_t number = 0; number < actors.differ.count; ++number)
     colleagues->differs.push_back(actors.differ.thread == config::ThreadKind::detached
                                     ? self->spawn<caf::detached>(differ, setup.work, number)
                                     : self->spawn(differ, setup.work, number));
   if (is_root(self)) {
     // A little later than the gather, which knows the name of the rank that is missing.
-    const SenderSettings settings{setup.workers_per_replica, update.stall, update.timeout + update.stall / 4, cells,
-                                  slots.size()};
+    const SenderSettings settings{setup.workers_per_replica,         update.quorum, update.stall,
+                                  update.timeout + update.stall / 4, cells,         slots.size()};
     colleagues->flush_bucket = self->spawn(
       flush_bucket, setup.work,
       actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);
@@ -290,6 +342,14 @@ void on_root_frame(Self self, const FrameArrived& frame) {
     const auto failed = decode<wire::Failed>(frame);
     return fail_delivery_or_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
   }
+  case wire::Abandon::type: {
+    const auto abandoned = decode<wire::Abandon>(frame);
+    if (!abandoned)
+      return fail_delivery_or_session(self, abandoned.error());
+    return abandon(self, abandoned->version);
+  }
+  case wire::Heartbeat::type:
+    return;
   case wire::Goodbye::type:
     // Leaving between updates is no failure: it becomes one with the next update.
     if (frame.port->role() == wire::Role::rank)
@@ -342,6 +402,16 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
   }
   case wire::Connected::type:
     return running(self);
+  case wire::Heartbeat::type:
+    return;
+  case wire::NextUpdate::type: {
+    const auto next = decode<wire::NextUpdate>(frame);
+    if (!next)
+      return fail_session(self, next.error());
+    if (state.phase == Phase::running)
+      plan_next(self, *next);
+    return;
+  }
   case wire::DeliveryReport::type: {
     const auto report = decode<wire::DeliveryReport>(frame);
     if (!report)
@@ -407,7 +477,7 @@ void connect(Self self, const ConnectRequest& request) {
   if (!declaration)
     return fail_session(self, declaration.error());
   state.declaration = std::move(*declaration);
-  self->delayed_send(TrainerSupervisorActor{self}, std::chrono::milliseconds(50), Tick{});
+  self->delayed_send(TrainerSupervisorActor{self}, look_around, Tick{});
   state.ranks.control.resize(setup.world);
   state.ranks.data.resize(setup.world);
   if (!is_root(self))
@@ -497,6 +567,62 @@ void port_closed(Self self, const PortClosed& closed) {
   fail_delivery_or_session(self, failure);
 }
 
+// Signs of life
+// ----------------------------------------------------------------------------------------------------------
+
+std::string silent_for(const config::Update& update) {
+  return fmt::format("nothing was heard of it for {:.1f} s (update.stall)",
+                     std::chrono::duration<double>(update.stall).count());
+}
+
+/// The peer behind a control port, as a number.
+std::uint64_t peer_number(wire::Role role, std::uint32_t index) {
+  return (std::uint64_t{index} << 1) | (role == wire::Role::worker ? 1 : 0);
+}
+
+/// A rank that is silent ends the session: nothing works without it.
+void watch_rank(Self self, std::uint32_t rank) {
+  TrainerSupervisorState& state = self->state;
+  const Port& port = *state.ranks.control[rank];
+  if (state.silence->look(peer_number(wire::Role::rank, rank), port.frames()) == sync::SilenceWatch::News::silent)
+    fail_delivery_or_session(
+      self, Failure{Code::timed_out, fmt::format("{}: {}", is_root(self) ? port.name() : "rank 0 (the root)",
+                                                 silent_for(state.setup->topology.update))});
+}
+
+/// A worker that is silent is left out until it is heard again.
+void watch_worker(Self self, std::uint32_t worker) {
+  TrainerSupervisorState& state = self->state;
+  const auto& port = state.worker_control[worker];
+  const auto news = state.silence->look(peer_number(wire::Role::worker, worker), port->frames());
+  if (news == sync::SilenceWatch::News::none)
+    return;
+  const bool silent = news == sync::SilenceWatch::News::silent;
+  self->send(state.colleagues->sender,
+             WorkerSilent{worker, silent,
+                          Failure{Code::timed_out,
+                                  fmt::format("{}: {}", port->name(), silent_for(state.setup->topology.update))}});
+}
+
+void watch_and_beat(Self self) {
+  TrainerSupervisorState& state = self->state;
+  const std::int64_t now = telemetry::now_ns();
+  const config::Update& update = state.setup->topology.update;
+  if (now - state.last_beat >= heartbeat_interval(update).count()) {
+    state.last_beat = now;
+    send_to_all(self, wire::Heartbeat{});
+  }
+  if (!state.silence)
+    state.silence = silence_watch(update);
+  state.silence->tick(now);
+  if (!is_root(self))
+    return watch_rank(self, 0);
+  for (std::uint32_t rank = 1; rank < state.setup->world && state.phase == Phase::running; ++rank)
+    watch_rank(self, rank);
+  for (std::uint32_t worker = 0; worker < state.setup->workers; ++worker)
+    watch_worker(self, worker);
+}
+
 void tick(Self self) {
   TrainerSupervisorState& state = self->state;
   if (state.phase == Phase::closing)
@@ -513,13 +639,15 @@ void tick(Self self) {
                                   is_root(self) ? state.agreement->missing() : "no agreement from rank 0 (the root)",
                                   state.refused)});
   }
+  if (state.phase == Phase::running)
+    watch_and_beat(self);
   if (!is_root(self) && !state.tickets.empty() && state.phase == Phase::running) {
     const config::Update& update = state.setup->topology.update;
     const std::int64_t waited = telemetry::now_ns() - state.tickets.begin()->second->published_ns;
     if (waited > (update.timeout + 2 * update.stall).count())
       fail_session(self, Failure{Code::timed_out, "rank 0 (the root) did not report the end of an update in time"});
   }
-  self->delayed_send(TrainerSupervisorActor{self}, std::chrono::milliseconds(50), Tick{});
+  self->delayed_send(TrainerSupervisorActor{self}, look_around, Tick{});
 }
 
 } // namespace
@@ -569,7 +697,8 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
       if (const auto captured = self->state.capturing.extract(done.version))
         captured.mapped()->set_captured();
     },
-    [self](const DeliveryOver& over) { delivered(self, over.report); },
+    [self](const UpdateAbandoned& abandoned) { abandon(self, abandoned.version); },
+    [self](const UpdateOver& over) { update_over(self, over); },
     [self](const FailureReport& report) { fail_delivery_or_session(self, report.failure); },
     [self](Tick) { tick(self); },
   };

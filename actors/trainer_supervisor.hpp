@@ -46,6 +46,11 @@ struct TrainerSupervisorState {
   std::uint64_t deliveries_over = 0;
   std::uint64_t delivering = 0;    ///< root: version, 0 = none
   std::optional<Failure> departed; ///< root: a rank said goodbye; fatal for the next update
+  std::optional<Failure> fatal;    ///< root: the session ends when the delivery under way is over
+  wire::NextUpdate next;           ///< what is planned for the update after deliveries_over
+  std::uint64_t abandoned = 0;     ///< root: a rank folds this version into the next; rank: it has asked for that
+  std::optional<sync::SilenceWatch> silence;
+  std::int64_t last_beat = 0;
 };
 
 TrainerSupervisorActor::behavior_type

@@ -131,6 +131,8 @@ void on_frame(Self self, const FrameArrived& frame) {
   case wire::Connected::type:
     state.phase = Phase::running;
     return answer(state.connect_answer, {});
+  case wire::Heartbeat::type:
+    return;
   case wire::Failed::type: {
     const auto failed = decode<wire::Failed>(frame);
     return fail_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
@@ -144,6 +146,23 @@ void on_frame(Self self, const FrameArrived& frame) {
     fail_session(self,
                  Failure{Code::invalid_input, fmt::format("the root sent {}", wire::type_name(frame.header.type))});
   }
+}
+
+void watch_and_beat(Self self) {
+  WorkerSupervisorState& state = self->state;
+  const std::int64_t now = telemetry::now_ns();
+  const config::Update& update = state.setup->topology.update;
+  if (now - state.last_beat >= heartbeat_interval(update).count()) {
+    state.last_beat = now;
+    state.control->send(wire::Heartbeat{});
+  }
+  if (!state.silence)
+    state.silence = silence_watch(update);
+  state.silence->tick(now);
+  if (state.silence->look(0, state.control->frames()) == sync::SilenceWatch::News::silent)
+    fail_session(self, Failure{Code::timed_out,
+                               fmt::format("rank 0 (the root, {}): nothing was heard of it for {:.1f} s (update.stall)",
+                                           state.setup->master, std::chrono::duration<double>(update.stall).count())});
 }
 
 void end_if_done(Self self) {
@@ -180,7 +199,7 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       state.deadline = std::chrono::steady_clock::now() + state.setup->topology.update.connect;
       if (state.phase == Phase::met)
         return declare(self);
-      self->delayed_send(WorkerSupervisorActor{self}, std::chrono::milliseconds(50), Tick{});
+      self->delayed_send(WorkerSupervisorActor{self}, look_around, Tick{});
       meet(self);
     },
     [self](const CloseRequest& request) {
@@ -230,17 +249,19 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     [self](const FailureReport& report) { fail_session(self, report.failure); },
     [self](Tick) {
       WorkerSupervisorState& state = self->state;
-      if (state.phase == Phase::closing || state.phase == Phase::over || state.phase == Phase::running)
+      if (state.phase == Phase::closing || state.phase == Phase::over)
         return;
+      if (state.phase == Phase::running)
+        watch_and_beat(self);
       // The root's message names who is missing: it gets the time to arrive.
-      if (state.phase != Phase::met &&
+      if (state.phase != Phase::met && state.phase != Phase::running &&
           std::chrono::steady_clock::now() > state.deadline + connect_grace(state.setup->topology.update))
         return fail_session(
           self, Failure{Code::timed_out,
                         fmt::format("no {} from rank 0 (the root, {}) within {:.1f} s (update.connect)",
                                     state.phase == Phase::meeting ? "catalogue" : "agreement", state.setup->master,
                                     std::chrono::duration<double>(state.setup->topology.update.connect).count())});
-      self->delayed_send(WorkerSupervisorActor{self}, std::chrono::milliseconds(50), Tick{});
+      self->delayed_send(WorkerSupervisorActor{self}, look_around, Tick{});
     },
   };
 }

@@ -25,6 +25,8 @@ struct WorkerSupervisorState {
   layout::Declaration declaration;
   ApplierActor applier;
   std::size_t children = 0;
+  std::optional<sync::SilenceWatch> silence;
+  std::int64_t last_beat = 0;
 };
 
 WorkerSupervisorActor::behavior_type

@@ -72,6 +72,8 @@ std::uint64_t fingerprint(const Topology& topology) {
   canonical.add("stall", update.stall);
   canonical.add("engine", update.engine);
   canonical.add("timeout", update.timeout);
+  canonical.add("busy", static_cast<std::uint64_t>(update.busy));
+  canonical.add("quorum", std::uint64_t{update.quorum});
 
   const Actors& actors = topology.actors;
   canonical.add("snapshotter.log", actors.snapshotter.log);

@@ -167,14 +167,17 @@ void read_verify(Section& section) {
                    fmt::format("\"{}\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more", text));
 }
 
-void read_quorum(Section& section) {
+void read_quorum(Section& section, std::uint32_t& out, layout::Index replicas) {
   const Value* value = section.take("quorum");
   if (value == nullptr || (value->kind == Value::Kind::text && value->text == "all"))
     return;
   if (value->kind == Value::Kind::integer && value->integer >= 1)
-    section.refuse(Code::unsupported, "quorum", "a number is not supported yet; use \"all\"");
+    out = static_cast<std::uint32_t>(std::min<std::int64_t>(value->integer, std::numeric_limits<std::uint32_t>::max()));
   else
     section.refuse(Code::invalid_topology, "quorum", "must be \"all\" or a number of replicas of 1 and more");
+  if (out > replicas)
+    section.refuse(Code::invalid_topology, "quorum",
+                   fmt::format("{} replicas, and the worker mesh has {}", out, replicas));
 }
 
 /// `inner` must end before `outer`. The error is at whichever of the two the user wrote, the inner one first.
@@ -193,7 +196,7 @@ void check_nesting(Section& section, std::string_view inner, Duration inner_leng
                              described(outer, outer_length, outer_was_given)));
 }
 
-void read_update(const Value* table, Update& out, ErrorList& errors) {
+void read_update(const Value* table, Update& out, layout::Index replicas, ErrorList& errors) {
   Section section{table, "update", errors};
   read_wire_dtype(section);
   section.read_choice("seed", {"always"}, {"if-different"});
@@ -204,8 +207,9 @@ void read_update(const Value* table, Update& out, ErrorList& errors) {
   section.read_duration("timeout", out.timeout);
   check_nesting(section, "stall", out.stall, "timeout", out.timeout);
   check_nesting(section, "engine", out.engine, "timeout", out.timeout);
-  section.read_choice("busy", {"wait"}, {"fold"});
-  read_quorum(section);
+  if (const auto busy = section.read_choice("busy", {"wait", "fold"}, {}))
+    out.busy = *busy == 1 ? Busy::fold : Busy::wait;
+  read_quorum(section, out.quorum, replicas);
   section.finish();
 }
 
@@ -295,7 +299,8 @@ Result<Topology> load(const std::string& path, std::span<const std::string> over
   topology.trainer = read_side(section.table("trainer"), "trainer", false, errors);
   topology.worker = read_side(section.table("worker"), "worker", true, errors);
   read_transport(section.table("transport"), topology.transport, errors);
-  read_update(section.table("update"), topology.update, errors);
+  read_update(section.table("update"), topology.update, topology.worker.mesh.size() / topology.workers_per_replica(),
+              errors);
   read_actors(section.table("actors"), topology.actors, errors);
   read_telemetry(section.table("telemetry"), topology.telemetry, errors);
   section.take("include"); // followed by read_document

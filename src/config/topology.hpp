@@ -26,11 +26,16 @@ struct Transport {
 
 /// Deadlines, all longer than 0 and at most a year. stall < timeout and engine < timeout hold after load(): a worker
 /// that stands still must be named before the delivery as a whole gives up.
+/// What a publish() does about a delivery that still needs the snapshot.
+enum class Busy { wait, fold };
+
 struct Update {
   Duration connect = std::chrono::seconds{60};
   Duration stall = std::chrono::seconds{20};
   Duration engine = std::chrono::seconds{60};
   Duration timeout = std::chrono::minutes{10};
+  Busy busy = Busy::wait;
+  std::uint32_t quorum = 0; ///< replicas; 0: "all", those that are left of the ones serving at begin, at least one
 };
 
 enum class ThreadKind { pool, detached };

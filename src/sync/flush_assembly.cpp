@@ -7,7 +7,8 @@
 
 namespace deltawire::sync {
 
-void FlushAssembly::begin() {
+std::uint64_t FlushAssembly::begin() {
+  const std::uint64_t discarded = waiting_bytes() - offset_;
   rounds_.clear();
   offset_ = 0;
   current_.clear();
@@ -16,6 +17,7 @@ void FlushAssembly::begin() {
   finishing_ = false;
   sequence_ = 0;
   payload_bytes_ = 0;
+  return discarded;
 }
 
 void FlushAssembly::add_round(Buffer round) {

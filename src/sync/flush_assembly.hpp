@@ -21,7 +21,8 @@ public:
   /// `cap` = payload bytes of a flush; no piece is larger.
   explicit FlushAssembly(std::uint64_t cap) : cap_(cap) {}
 
-  void begin();
+  /// Forgets everything. Returns the gathered bytes that were not copied out: credit for the gather.
+  [[nodiscard]] std::uint64_t begin();
   void add_round(Buffer round);
   void window_ended();
   void finish() { finishing_ = true; }

@@ -3,22 +3,50 @@
 #include <algorithm>
 
 namespace deltawire::sync {
+namespace {
+
+/// Two versions at most are under way, of two gathers each; twice that, to be on the safe side.
+constexpr std::size_t dropped_remembered = 8;
+
+} // namespace
 
 GatherRank::GatherRank(std::vector<std::uint32_t> windows_of_chunks, std::uint32_t windows)
   : windows_of_chunks_(std::move(windows_of_chunks)), windows_(windows) {}
 
-wire::Offer GatherRank::nothing(std::uint64_t version) const {
+wire::Offer GatherRank::nothing(std::uint64_t gather) const {
   wire::Offer offer;
-  offer.version = version;
+  offer.gather = gather;
   offer.windows_complete = windows_;
   return offer;
 }
 
+std::uint64_t GatherRank::drop(std::uint64_t gather) {
+  dropped_.insert(gather);
+  while (dropped_.size() > dropped_remembered)
+    dropped_.erase(dropped_.begin());
+  const auto found = running_.find(gather);
+  if (found == running_.end())
+    return 0;
+  const Running& running = found->second;
+  std::uint64_t bytes = 0;
+  for (const EncodedChunk& chunk : running.ready)
+    bytes += chunk.bytes.size();
+  for (const auto& [number, chunk] : running.early)
+    bytes += chunk.bytes.size();
+  if (!running.ready.empty() && running.front_piece > 0)
+    bytes -= running.ready.front().ends[running.front_piece - 1];
+  running_.erase(found);
+  queued_ -= bytes;
+  return bytes;
+}
+
 std::optional<wire::Offer> GatherRank::add(EncodedChunk chunk) {
-  Running& running = running_[chunk.version];
+  if (dropped(chunk.gather))
+    return std::nullopt;
+  const std::uint64_t gather = chunk.gather;
+  Running& running = running_[gather];
   wire::Offer offer;
-  offer.version = chunk.version;
-  const std::uint64_t version = chunk.version;
+  offer.gather = gather;
   queued_ += chunk.bytes.size();
   running.early.emplace(chunk.chunk, std::move(chunk));
   while (!running.early.empty() && running.early.begin()->first == running.next_chunk) {
@@ -39,17 +67,19 @@ std::optional<wire::Offer> GatherRank::add(EncodedChunk chunk) {
   running.windows_complete = complete;
   offer.windows_complete = complete;
   if (running.next_chunk == windows_of_chunks_.size() && running.ready.empty() && running.early.empty())
-    running_.erase(version);
+    running_.erase(gather);
   if (offer.pieces.empty() && !advanced)
     return std::nullopt;
   return offer;
 }
 
 Result<std::vector<std::byte>> GatherRank::cut(const wire::Grant& grant) {
-  const auto found = running_.find(grant.version);
+  if (dropped(grant.gather))
+    return std::vector<std::byte>();
+  const auto found = running_.find(grant.gather);
   if (found == running_.end())
-    return fail(Code::invalid_input, "round {} of version {}: the root granted pieces that this rank did not offer",
-                grant.round, grant.version);
+    return fail(Code::invalid_input, "round {} of gather {}: the root granted pieces that this rank did not offer",
+                grant.round, grant.gather);
   Running& running = found->second;
   std::uint64_t left = 0;
   for (const EncodedChunk& chunk : running.ready)
@@ -57,8 +87,8 @@ Result<std::vector<std::byte>> GatherRank::cut(const wire::Grant& grant) {
   if (!running.ready.empty() && running.front_piece > 0)
     left -= running.ready.front().ends[running.front_piece - 1];
   if (grant.bytes > left)
-    return fail(Code::invalid_input, "round {} of version {}: the root granted {} bytes where {} are offered",
-                grant.round, grant.version, grant.bytes, left);
+    return fail(Code::invalid_input, "round {} of gather {}: the root granted {} bytes where {} are offered",
+                grant.round, grant.gather, grant.bytes, left);
 
   std::vector<std::byte> out;
   out.reserve(grant.bytes);
@@ -82,8 +112,8 @@ Result<std::vector<std::byte>> GatherRank::cut(const wire::Grant& grant) {
   }
   if (pieces != 0 || out.size() != grant.bytes)
     return fail(Code::invalid_input,
-                "round {} of version {}: the root's cut of {} bytes does not end between two pieces", grant.round,
-                grant.version, grant.bytes);
+                "round {} of gather {}: the root's cut of {} bytes does not end between two pieces", grant.round,
+                grant.gather, grant.bytes);
   queued_ -= out.size();
   if (running.next_chunk == windows_of_chunks_.size() && running.ready.empty())
     running_.erase(found);
@@ -93,8 +123,8 @@ Result<std::vector<std::byte>> GatherRank::cut(const wire::Grant& grant) {
 GatherRoot::GatherRoot(std::uint32_t ranks, std::uint32_t windows, std::uint64_t max_round)
   : ranks_(ranks), windows_(windows), max_round_(max_round) {}
 
-GatherRoot::Running& GatherRoot::running(std::uint64_t version) {
-  Running& running = running_[version];
+GatherRoot::Running& GatherRoot::running(std::uint64_t gather) {
+  Running& running = running_[gather];
   if (running.ranks.empty())
     running.ranks.resize(ranks_);
   return running;
@@ -103,19 +133,22 @@ GatherRoot::Running& GatherRoot::running(std::uint64_t version) {
 Result<void> GatherRoot::on_offer(std::uint32_t rank, const wire::Offer& offer) {
   if (rank >= ranks_)
     return fail(Code::invalid_input, "an offer from rank {} of {} ranks", rank, ranks_);
-  if (offer.version < std::max<std::uint64_t>(active_, last_ + (active_ == 0 ? 1 : 0)) || offer.version > last_ + 2)
-    return fail(Code::invalid_input, "rank {} offers pieces of version {} while version {} is gathered", rank,
-                offer.version, last_);
-  RankState& state = running(offer.version).ranks[rank];
+  if (dropped_numbers_.contains(offer.gather))
+    return {};
+  if (offer.gather < (active_ != 0 ? active_ : last_ + 1) ||
+      version_of_gather(offer.gather) > version_of_gather(last_) + 2)
+    return fail(Code::invalid_input, "rank {} offers pieces of gather {} while gather {} is running", rank,
+                offer.gather, last_);
+  RankState& state = running(offer.gather).ranks[rank];
   if (offer.windows_complete < state.windows_complete || offer.windows_complete > windows_)
-    return fail(Code::invalid_input, "rank {}, version {}: {} windows complete after {}, of {}", rank, offer.version,
+    return fail(Code::invalid_input, "rank {}, gather {}: {} windows complete after {}, of {}", rank, offer.gather,
                 offer.windows_complete, state.windows_complete, windows_);
   for (const auto& [window, bytes] : offer.pieces) {
     if (window >= windows_ || window < state.last_window || window < state.windows_complete)
-      return fail(Code::invalid_input, "rank {}, version {}: a piece of window {} after window {}", rank, offer.version,
+      return fail(Code::invalid_input, "rank {}, gather {}: a piece of window {} after window {}", rank, offer.gather,
                   window, std::max(state.last_window, state.windows_complete));
     if (bytes == 0 || bytes > max_round_)
-      return fail(Code::invalid_input, "rank {}, version {}: a piece of {} bytes; max_round is {}", rank, offer.version,
+      return fail(Code::invalid_input, "rank {}, gather {}: a piece of {} bytes; max_round is {}", rank, offer.gather,
                   bytes, max_round_);
     state.last_window = window;
     state.pieces.emplace_back(window, bytes);
@@ -127,14 +160,15 @@ Result<void> GatherRoot::on_offer(std::uint32_t rank, const wire::Offer& offer) 
 Result<void> GatherRoot::on_report(std::uint32_t rank, const wire::CaptureReport& report) {
   if (rank >= ranks_)
     return fail(Code::invalid_input, "a capture report from rank {} of {} ranks", rank, ranks_);
-  if (report.version <= (active_ == 0 ? last_ : last_ - 1) || report.version > last_ + 2)
+  if (report.version <= reports_taken_ || report.version > version_of_gather(last_) + 2)
     return fail(Code::invalid_input, "rank {} reports the capture of version {} while version {} is gathered", rank,
-                report.version, last_);
-  Running& now = running(report.version);
-  if (now.ranks[rank].report)
+                report.version, version_of_gather(last_));
+  Reports& reports = reports_[report.version];
+  reports.resize(ranks_);
+  if (reports[rank])
     return fail(Code::invalid_input, "rank {} reports the capture of version {} twice", rank, report.version);
   for (std::uint32_t other = 0; other < ranks_; ++other) {
-    const auto& earlier = now.ranks[other].report;
+    const auto& earlier = reports[other];
     if (earlier && (earlier->step != report.step || earlier->kind != report.kind))
       return fail(
         Code::disagreement,
@@ -142,16 +176,34 @@ Result<void> GatherRoot::on_report(std::uint32_t rank, const wire::CaptureReport
         "in the same order",
         report.version, rank, report.step, other, earlier->step);
   }
-  now.ranks[rank].report = report;
+  reports[rank] = report;
   return {};
 }
 
-void GatherRoot::begin(std::uint64_t version) {
-  active_ = version;
-  last_ = version;
+void GatherRoot::begin(std::uint64_t gather) {
+  running_.erase(running_.begin(), running_.lower_bound(gather));
+  active_ = gather;
+  last_ = gather;
   window_ = 0;
   rounds_begun_ = 0;
-  (void)running(version);
+  (void)running(gather);
+}
+
+void GatherRoot::drop(std::uint64_t gather) {
+  if (active_ == gather)
+    active_ = 0;
+  last_ = std::max(last_, gather);
+  dropped_numbers_.insert(gather);
+  while (dropped_numbers_.size() > dropped_remembered)
+    dropped_numbers_.erase(dropped_numbers_.begin());
+  const auto found = running_.find(gather);
+  if (found == running_.end())
+    return;
+  const bool owed = std::any_of(found->second.ranks.begin(), found->second.ranks.end(),
+                                [](const RankState& state) { return !state.granted.empty(); });
+  if (owed)
+    dropped_.insert_or_assign(gather, std::move(found->second));
+  running_.erase(found);
 }
 
 std::vector<GatherRoot::Granted> GatherRoot::next_round() {
@@ -176,7 +228,7 @@ std::vector<GatherRoot::Granted> GatherRoot::next_round() {
     }
     if (grant.pieces == 0)
       continue;
-    grant.version = active_;
+    grant.gather = active_;
     grant.round = round_;
     held_ += grant.bytes;
     state.granted.emplace_back(round_, grant.bytes);
@@ -189,20 +241,37 @@ std::vector<GatherRoot::Granted> GatherRoot::next_round() {
   return out;
 }
 
-Result<void> GatherRoot::on_share(std::uint32_t rank, std::uint64_t round, std::uint64_t bytes) {
-  if (active_ == 0 || rank >= ranks_)
-    return fail(Code::invalid_input, "rank {} sent its share of round {}, which is not running", rank, round);
-  RankState& state = running(active_).ranks[rank];
-  if (state.granted.empty() || state.granted.front() != std::pair{round, bytes})
-    return fail(Code::invalid_input, "rank {} sent {} bytes for round {}, which is not what it was granted", rank,
-                bytes, round);
-  state.granted.pop_front();
-  return {};
+Result<bool> GatherRoot::on_share(std::uint32_t rank, std::uint64_t gather, std::uint64_t round, std::uint64_t bytes) {
+  const auto unexpected = [&] {
+    return fail(Code::invalid_input,
+                "rank {} sent {} bytes for round {} of gather {}, which is not what it was granted", rank, bytes, round,
+                gather);
+  };
+  if (rank >= ranks_)
+    return unexpected();
+  const bool active = active_ != 0 && gather == active_;
+  const auto dropped = active ? dropped_.end() : dropped_.find(gather);
+  if (!active && dropped == dropped_.end())
+    return unexpected();
+  RankState& state = (active ? running(active_) : dropped->second).ranks[rank];
+  auto& granted = state.granted;
+  if (granted.empty() || granted.front().first != round)
+    return unexpected();
+  if (granted.front().second != bytes && bytes != 0)
+    return unexpected();
+  if (!active || bytes == 0)
+    consumed(granted.front().second); // nobody else will
+  state.gave_up = state.gave_up || bytes == 0;
+  granted.pop_front();
+  if (!active && std::all_of(dropped->second.ranks.begin(), dropped->second.ranks.end(),
+                             [](const RankState& each) { return each.granted.empty(); }))
+    dropped_.erase(dropped);
+  return active && bytes != 0;
 }
 
 bool GatherRoot::window_complete(const Running& now) const {
   return std::all_of(now.ranks.begin(), now.ranks.end(), [this](const RankState& state) {
-    return state.granted.empty() && state.windows_complete > window_ &&
+    return state.granted.empty() && !state.gave_up && state.windows_complete > window_ &&
            (state.pieces.empty() || state.pieces.front().first > window_);
   });
 }
@@ -214,34 +283,56 @@ bool GatherRoot::window_ended() {
   return true;
 }
 
+bool GatherRoot::reported(std::uint64_t version) const {
+  for (std::uint64_t each = reports_taken_ + 1; each <= version; ++each) {
+    const auto found = reports_.find(each);
+    if (found == reports_.end())
+      return false;
+    for (const auto& report : found->second)
+      if (!report)
+        return false;
+  }
+  return true;
+}
+
+void GatherRoot::take_reports(std::uint64_t version, GatherTotals& totals) {
+  std::map<std::uint32_t, std::uint64_t> digests;
+  for (; reports_taken_ < version; ++reports_taken_) {
+    for (const auto& report : reports_.at(reports_taken_ + 1)) {
+      for (const auto& [cell, change] : report->digest_changes)
+        digests[cell] += change;
+      if (reports_taken_ + 1 != version)
+        continue;
+      totals.reported = true;
+      totals.step = report->step;
+      totals.elements += report->elements;
+      totals.changed += report->changed;
+      if (report->diff.begin <= report->diff.end) {
+        totals.diff_begin_ns =
+          totals.diff_begin_ns == 0 ? report->diff.begin : std::min(totals.diff_begin_ns, report->diff.begin);
+        totals.diff_end_ns = std::max(totals.diff_end_ns, report->diff.end);
+      }
+      totals.differ_peak = std::max(totals.differ_peak, report->differ_peak);
+      totals.gather_queue_peak = std::max(totals.gather_queue_peak, report->gather_queue_peak);
+    }
+    reports_.erase(reports_taken_ + 1);
+  }
+  totals.digest_changes.assign(digests.begin(), digests.end());
+}
+
 std::optional<GatherTotals> GatherRoot::finished() {
   if (active_ == 0 || window_ != windows_)
     return std::nullopt;
-  const Running& now = running(active_);
-  for (const RankState& state : now.ranks)
-    if (!state.report || !state.granted.empty())
+  for (const RankState& state : running(active_).ranks)
+    if (!state.granted.empty())
       return std::nullopt;
+  const std::uint64_t version = version_of_gather(active_);
+  if (!reported(version))
+    return std::nullopt;
   GatherTotals totals;
-  totals.version = active_;
+  totals.gather = active_;
   totals.rounds = rounds_begun_;
-  std::map<std::uint32_t, std::uint64_t> digests;
-  for (const RankState& state : now.ranks) {
-    const wire::CaptureReport& report = *state.report;
-    totals.step = report.step;
-    totals.seed = report.kind == wire::DeliveryKind::seed;
-    totals.elements += report.elements;
-    totals.changed += report.changed;
-    if (report.diff.begin <= report.diff.end) {
-      totals.diff_begin_ns =
-        totals.diff_begin_ns == 0 ? report.diff.begin : std::min(totals.diff_begin_ns, report.diff.begin);
-      totals.diff_end_ns = std::max(totals.diff_end_ns, report.diff.end);
-    }
-    totals.differ_peak = std::max(totals.differ_peak, report.differ_peak);
-    totals.gather_queue_peak = std::max(totals.gather_queue_peak, report.gather_queue_peak);
-    for (const auto& [cell, change] : report.digest_changes)
-      digests[cell] += change;
-  }
-  totals.digest_changes.assign(digests.begin(), digests.end());
+  take_reports(version, totals);
   running_.erase(active_);
   active_ = 0;
   return totals;
@@ -252,9 +343,12 @@ std::vector<std::uint32_t> GatherRoot::waiting_for() const {
   const auto found = running_.find(active_);
   if (active_ == 0 || found == running_.end())
     return out;
+  const std::uint64_t version = version_of_gather(active_);
+  const auto reports = reports_.find(version);
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     const RankState& state = found->second.ranks[rank];
-    if (!state.report || !state.granted.empty() || state.windows_complete < windows_)
+    const bool no_report = version > reports_taken_ && (reports == reports_.end() || !reports->second[rank]);
+    if (no_report || !state.granted.empty() || state.windows_complete < windows_)
       out.push_back(rank);
   }
   return out;

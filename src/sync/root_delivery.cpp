@@ -1,9 +1,12 @@
 #include "sync/root_delivery.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace deltawire::sync {
 namespace {
+
+using Kind = wire::DeliveryKind;
 
 /// A reason as messages tell it: it names the worker, whoever wrote it.
 Failure naming(std::uint32_t worker, const Failure& reason) {
@@ -15,48 +18,131 @@ Failure naming(std::uint32_t worker, const Failure& reason) {
 
 } // namespace
 
-RootDelivery::RootDelivery(std::uint32_t workers, std::uint32_t workers_per_replica, Nanoseconds stall,
-                           Nanoseconds timeout)
-  : workers_per_replica_(workers_per_replica), stall_(stall), timeout_(timeout), workers_(workers), records_(workers) {}
+RootDelivery::RootDelivery(const DeliverySettings& settings)
+  : settings_(settings), workers_(settings.workers), records_(settings.workers) {}
+
+// Who takes part
+// ---------------------------------------------------------------------------------------------------------------
+
+bool RootDelivery::available(std::uint32_t w) const noexcept {
+  const Worker& worker = workers_[w];
+  return !records_[w].lost && !worker.silent && !worker.unresponsive && !(worker.owes != 0 && worker.failed);
+}
+
+bool RootDelivery::replica_available(std::uint32_t replica) const noexcept {
+  for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w)
+    if (!available(w))
+      return false;
+  return true;
+}
+
+bool RootDelivery::fits(std::uint32_t replica, const DeliveryPlan& plan) const noexcept {
+  if (!replica_available(replica))
+    return false;
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max(), greatest = 0;
+  for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w) {
+    least = std::min(least, records_[w].version);
+    greatest = std::max(greatest, records_[w].version);
+  }
+  switch (plan.kind) {
+  case Kind::seed:
+    return least == 0 && greatest < plan.target;
+  case Kind::delta:
+    return least == plan.base && greatest == plan.base && plan.base != 0;
+  case Kind::fold:
+    return least >= plan.base && least != 0 && greatest < plan.target;
+  }
+  return false;
+}
+
+bool RootDelivery::anyone_for(const DeliveryPlan& plan) const {
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica)
+    if (fits(replica, plan))
+      return true;
+  return false;
+}
+
+std::optional<DeliveryPlan> RootDelivery::catch_up(std::uint64_t version) const {
+  bool seed = false;
+  std::uint64_t base = std::numeric_limits<std::uint64_t>::max();
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica) {
+    if (!replica_available(replica))
+      continue;
+    for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w) {
+      seed = seed || records_[w].version == 0;
+      if (records_[w].version != version)
+        base = std::min(base, records_[w].version);
+    }
+  }
+  if (seed)
+    return DeliveryPlan{Kind::seed, 0, version + 1};
+  if (base == std::numeric_limits<std::uint64_t>::max())
+    return std::nullopt;
+  return DeliveryPlan{Kind::fold, base, version + 1};
+}
+
+std::uint64_t RootDelivery::oldest_version(std::uint64_t version) const {
+  for (const Record& record : records_)
+    if (!record.lost && record.version != 0)
+      version = std::min(version, record.version);
+  return version;
+}
+
+Failure RootDelivery::nobody() const {
+  for (std::uint32_t w = 0; w < workers_.size(); ++w)
+    if (!available(w))
+      return {records_[w].lost ? Code::peer_failed : Code::timed_out,
+              fmt::format("no replica can be served: {}",
+                          records_[w].error.empty() ? fmt::format("worker {} does not answer", w) : records_[w].error)};
+  return {Code::peer_failed, "no replica can be served with this update: all wait for the next one"};
+}
+
+// The course of a delivery
+// ---------------------------------------------------------------------------------------------------------------
 
 void RootDelivery::restart_clocks(Nanoseconds now) {
   for (Worker& worker : workers_)
     worker.progress = now;
 }
 
-RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, bool seed, std::uint64_t target, Nanoseconds now) {
-  phase_ = Phase::beginning;
-  delivery_ = delivery;
-  target_ = target;
-  begun_ = now;
-  flushes_sent_ = flushes_done_ = bytes_sent_ = 0;
-  failure_.reset();
-  Actions actions;
+void RootDelivery::begin_update() {
   for (std::uint32_t w = 0; w < workers_.size(); ++w) {
-    workers_[w] = Worker{};
     Record fresh;
     fresh.version = records_[w].version;
     fresh.lost = records_[w].lost;
-    if (fresh.lost)
+    fresh.dirty = records_[w].dirty;
+    if (!replica_available(replica_of(w)))
       fresh.error = records_[w].error;
     records_[w] = fresh;
-    actions.send.push_back({w, wire::Begin{delivery, seed ? wire::DeliveryKind::seed : wire::DeliveryKind::delta,
-                                           seed ? 0 : fresh.version, target}});
   }
-  restart_clocks(now);
+}
+
+RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const DeliveryPlan& plan, Nanoseconds now) {
+  phase_ = Phase::beginning;
+  delivery_ = delivery;
+  plan_ = plan;
+  begun_ = now;
+  flushes_sent_ = flushes_done_ = bytes_sent_ = 0;
+  released_ = false;
+  failure_.reset();
+  Actions actions;
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+    Worker& worker = workers_[w];
+    worker.takes_part = fits(replica_of(w), plan);
+    worker.awaited = false;
+    worker.step = Step::none;
+    worker.release_given = false;
+    worker.flushes_staged = 0;
+    if (worker.takes_part)
+      actions.send.push_back({w, wire::Begin{delivery, plan.kind, plan.base, plan.target}});
+  }
+  // A seed is written in place: until it is released nothing whole is there.
   for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    if (records_[w].lost) {
-      Actions aborted = fail_delivery(Failure{Code::peer_failed, records_[w].error}, now);
-      return aborted;
+    if (workers_[w].takes_part && plan.kind == Kind::seed) {
+      records_[w].version = 0;
+      records_[w].dirty = true;
     }
-  // A failed update may leave replicas at different versions; one delta has one base.
-  for (std::uint32_t w = 1; !seed && w < workers_.size(); ++w)
-    if (records_[w].version != records_[0].version)
-      return fail_delivery(
-        Failure{Code::unsupported, fmt::format("worker {} is at version {} and worker 0 at version {}: an update of "
-                                               "workers of different versions is not supported yet",
-                                               w, records_[w].version, records_[0].version)},
-        now);
+  restart_clocks(now);
   return actions;
 }
 
@@ -66,14 +152,26 @@ void RootDelivery::flush_sent(std::uint64_t sequence, std::uint64_t bytes) {
 }
 
 bool RootDelivery::all_at(Step step) const noexcept {
-  return std::all_of(workers_.begin(), workers_.end(), [step](const Worker& worker) { return worker.step == step; });
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [step](const Worker& worker) { return !worker.takes_part || worker.step == step; });
+}
+
+std::uint32_t RootDelivery::replicas_left() const noexcept {
+  std::uint32_t left = 0;
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica)
+    left += workers_[first_of(replica)].takes_part ? 1 : 0;
+  return left;
 }
 
 bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   const Worker& worker = workers_[w];
-  switch (phase_) {
-  case Phase::idle:
+  if (phase_ == Phase::idle)
     return false;
+  if (worker.awaited)
+    return true;
+  if (!worker.takes_part)
+    return false;
+  switch (phase_) {
   case Phase::beginning:
     return worker.step < Step::ready;
   case Phase::sending:
@@ -83,10 +181,49 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   case Phase::committing:
     // One that has applied waits for its replica, not the other way round.
     return worker.step == Step::staged || (worker.step == Step::applied && worker.release_given);
-  case Phase::aborting:
-    return !records_[w].lost && worker.step != Step::undone && worker.step != Step::released;
+  case Phase::ending:
+  case Phase::idle:
+    break;
   }
   return false;
+}
+
+void RootDelivery::advance(Nanoseconds now, Actions& actions) {
+  if (phase_ == Phase::idle)
+    return;
+  const bool any = replicas_left() > 0;
+  if (phase_ == Phase::beginning && any && all_at(Step::ready)) {
+    phase_ = Phase::sending;
+    actions.may_send_flushes = true;
+  }
+  if ((phase_ == Phase::sending || phase_ == Phase::sealing) && any) {
+    std::uint64_t least = flushes_sent_;
+    for (const Worker& worker : workers_)
+      if (worker.takes_part)
+        least = std::min(least, worker.flushes_staged);
+    if (least > flushes_done_) {
+      flushes_done_ = least;
+      actions.flush_credit = true;
+    }
+  }
+  if (phase_ == Phase::sealing && any && all_at(Step::staged)) {
+    phase_ = Phase::committing;
+    restart_clocks(now);
+    for (std::uint32_t w = 0; w < workers_.size(); ++w)
+      if (workers_[w].takes_part)
+        actions.send.push_back({w, wire::Commit{delivery_}});
+  }
+  if (phase_ == Phase::committing && all_at(Step::released))
+    phase_ = Phase::ending;
+  if (phase_ != Phase::ending)
+    return;
+  for (const Worker& worker : workers_)
+    if (worker.awaited)
+      return;
+  for (Worker& worker : workers_)
+    worker.takes_part = false;
+  phase_ = Phase::idle;
+  actions.over = true;
 }
 
 RootDelivery::Actions RootDelivery::seal(std::vector<std::pair<std::uint32_t, std::uint64_t>> digests,
@@ -97,37 +234,189 @@ RootDelivery::Actions RootDelivery::seal(std::vector<std::pair<std::uint32_t, st
   phase_ = Phase::sealing;
   restart_clocks(now);
   for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    actions.send.push_back({w, wire::Seal{delivery_, flushes_sent_, bytes_sent_, digests}});
+    if (workers_[w].takes_part)
+      actions.send.push_back({w, wire::Seal{delivery_, flushes_sent_, bytes_sent_, digests}});
   return actions;
 }
 
-bool RootDelivery::out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept {
-  // Late answers about an earlier delivery, or from a worker that was given up, change nothing.
-  return phase_ == Phase::idle || delivery != delivery_ || worker >= workers_.size() || records_[worker].lost;
+// Failures
+// -----------------------------------------------------------------------------------------------------------
+
+void RootDelivery::undo(std::uint32_t replica, std::optional<std::uint32_t> because_of, const Failure& reason,
+                        Nanoseconds now, Actions& actions) {
+  for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w) {
+    Worker& worker = workers_[w];
+    worker.takes_part = false;
+    worker.awaited = false;
+    touch(w, now);
+    if (worker.step == Step::released)
+      continue;
+    Record& record = records_[w];
+    if (!because_of || *because_of == w || record.error.empty())
+      record.error = !because_of || *because_of == w
+                       ? reason.message
+                       : fmt::format("worker {} of its replica was given up: {}", *because_of, reason.message);
+    record.digest_ok = false;
+    if (record.lost)
+      continue;
+    worker.owes = delivery_;
+    worker.owes_release = worker.release_given;
+    worker.awaited = true;
+    if (worker.release_given) { // it will serve the target as soon as it hears of it
+      record.version = plan_.target;
+      record.dirty = false;
+      continue;
+    }
+    actions.send.push_back({w, wire::Undo{delivery_, reason.message}});
+  }
 }
 
-RootDelivery::Actions RootDelivery::wrong(std::uint32_t worker, std::string_view message, Nanoseconds now) {
-  records_[worker].error = fmt::format("worker {} sent {} out of order in delivery {}", worker, message, delivery_);
-  return fail_delivery(Failure{Code::peer_failed, records_[worker].error}, now);
+void RootDelivery::drop_all(const Failure& reason, Nanoseconds now, Actions& actions) {
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica)
+    if (workers_[first_of(replica)].takes_part)
+      undo(replica, std::nullopt, reason, now, actions);
+  phase_ = Phase::ending;
+}
+
+void RootDelivery::drop(std::uint32_t replica, std::optional<std::uint32_t> because_of, const Failure& reason,
+                        Nanoseconds now, Actions& actions) {
+  if (phase_ == Phase::idle || !workers_[first_of(replica)].takes_part)
+    return;
+  undo(replica, because_of, reason, now, actions);
+  const std::uint32_t left = replicas_left();
+  if (phase_ < Phase::committing && left < std::max<std::uint32_t>(1, settings_.quorum)) {
+    failure_ = reason;
+    if (left > 0)
+      failure_->message = fmt::format("{} of {} replicas that must have it (update.quorum) are left: {}", left,
+                                      settings_.quorum, reason.message);
+    drop_all(*failure_, now, actions);
+  }
+  if (left == 0 && !released_) {
+    if (!failure_)
+      failure_ = reason;
+    phase_ = Phase::ending;
+  }
+  advance(now, actions);
+}
+
+void RootDelivery::stopped(std::uint32_t w, const Failure& why, Nanoseconds now, Actions& actions) {
+  const Failure reason = naming(w, why);
+  Worker& worker = workers_[w];
+  if (records_[w].error.empty() || worker.takes_part)
+    records_[w].error = reason.message;
+  if (phase_ == Phase::idle)
+    return;
+  if (worker.takes_part)
+    drop(replica_of(w), w, reason, now, actions);
+  worker.awaited = false;
+  advance(now, actions);
+}
+
+RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& why, Nanoseconds now) {
+  if (w >= workers_.size() || records_[w].lost)
+    return {};
+  records_[w].lost = true;
+  Actions actions;
+  stopped(w, why, now, actions);
+  return actions;
+}
+
+RootDelivery::Actions RootDelivery::silent(std::uint32_t w, const Failure& why, Nanoseconds now) {
+  if (w >= workers_.size() || records_[w].lost || workers_[w].silent)
+    return {};
+  workers_[w].silent = true;
+  Actions actions;
+  stopped(w, why, now, actions);
+  if (workers_[w].owes != 0)
+    workers_[w].unresponsive = true;
+  return actions;
+}
+
+RootDelivery::Actions RootDelivery::abort(const Failure& reason, Nanoseconds now) {
+  Actions actions;
+  if (phase_ == Phase::idle || phase_ == Phase::ending)
+    return actions;
+  failure_ = reason;
+  drop_all(reason, now, actions);
+  advance(now, actions);
+  return actions;
+}
+
+RootDelivery::Actions RootDelivery::abandon(const Failure& reason, Nanoseconds now) {
+  Actions actions;
+  if (phase_ == Phase::idle || phase_ >= Phase::committing)
+    return actions;
+  failure_ = reason;
+  drop_all(reason, now, actions);
+  for (Worker& worker : workers_)
+    worker.awaited = false;
+  advance(now, actions);
+  return actions;
+}
+
+RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
+  Actions actions;
+  if (phase_ == Phase::idle)
+    return actions;
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+    if (!waits_for(w)) {
+      touch(w, now); // so that a pause of the trainer's side is not held against it
+      continue;
+    }
+    if (now - workers_[w].progress < settings_.stall)
+      continue;
+    const Failure reason{Code::timed_out, fmt::format("worker {} made no progress for {:.1f} s (update.stall) in the "
+                                                      "update to version {}",
+                                                      w, static_cast<double>(settings_.stall) * 1e-9, plan_.target)};
+    stopped(w, reason, now, actions);
+    workers_[w].unresponsive = workers_[w].owes != 0;
+    if (phase_ == Phase::idle)
+      return actions;
+  }
+  if (phase_ != Phase::ending && now - begun_ >= settings_.timeout) {
+    const Failure reason{Code::timed_out, fmt::format("the update to version {} took longer than {:.1f} s "
+                                                      "(update.timeout)",
+                                                      plan_.target, static_cast<double>(settings_.timeout) * 1e-9)};
+    if (!released_)
+      failure_ = reason;
+    drop_all(reason, now, actions);
+    advance(now, actions);
+  }
+  return actions;
+}
+
+// What workers say
+// -----------------------------------------------------------------------------------------------------------
+
+bool RootDelivery::out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept {
+  // Late answers about an earlier delivery, or from a worker that was dropped, change nothing.
+  return phase_ == Phase::idle || worker >= workers_.size() || delivery != delivery_ || !workers_[worker].takes_part ||
+         records_[worker].lost;
+}
+
+RootDelivery::Actions RootDelivery::wrong(std::uint32_t w, std::string_view message, Nanoseconds now) {
+  Actions actions;
+  workers_[w].failed = true;
+  drop(replica_of(w), w,
+       Failure{Code::peer_failed, fmt::format("worker {} sent {} out of order in delivery {}", w, message, delivery_)},
+       now, actions);
+  return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Ready& message, Nanoseconds now) {
-  if (out_of_place(w, message.delivery) || phase_ == Phase::aborting)
+  if (out_of_place(w, message.delivery))
     return {};
   touch(w, now);
   if (phase_ != Phase::beginning || workers_[w].step != Step::none)
     return wrong(w, "Ready", now);
   workers_[w].step = Step::ready;
   Actions actions;
-  if (all_at(Step::ready)) {
-    phase_ = Phase::sending;
-    actions.may_send_flushes = true;
-  }
+  advance(now, actions);
   return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::FlushStaged& message, Nanoseconds now) {
-  if (out_of_place(w, message.delivery) || phase_ == Phase::aborting)
+  if (out_of_place(w, message.delivery))
     return {};
   Worker& worker = workers_[w];
   if (message.sequence < worker.flushes_staged)
@@ -137,44 +426,36 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::FlushStaged&
     return wrong(w, "FlushStaged", now);
   ++worker.flushes_staged;
   Actions actions;
-  const auto least = std::min_element(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) {
-    return a.flushes_staged < b.flushes_staged;
-  });
-  if (least->flushes_staged > flushes_done_) {
-    flushes_done_ = least->flushes_staged;
-    actions.flush_credit = true;
-  }
+  advance(now, actions);
   return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Staged& message, Nanoseconds now) {
-  if (out_of_place(w, message.delivery) || phase_ == Phase::aborting)
+  if (out_of_place(w, message.delivery))
     return {};
   touch(w, now);
   if (phase_ != Phase::sealing || workers_[w].step != Step::ready || workers_[w].flushes_staged != flushes_sent_)
     return wrong(w, "Staged", now);
+  Actions actions;
   // A worker that answers without having received must not pass: its count is compared with what was sent.
   if (message.bytes != bytes_sent_) {
-    records_[w].error =
-      fmt::format("worker {} staged {} bytes of delivery {}, {} were sent", w, message.bytes, delivery_, bytes_sent_);
-    return fail_delivery(Failure{Code::verification_failed, records_[w].error}, now);
+    workers_[w].failed = true;
+    drop(replica_of(w), w,
+         Failure{Code::verification_failed, fmt::format("worker {} staged {} bytes of delivery {}, {} were sent", w,
+                                                        message.bytes, delivery_, bytes_sent_)},
+         now, actions);
+    return actions;
   }
   workers_[w].step = Step::staged;
-  Actions actions;
-  if (all_at(Step::staged)) {
-    phase_ = Phase::committing;
-    restart_clocks(now);
-    for (std::uint32_t each = 0; each < workers_.size(); ++each)
-      actions.send.push_back({each, wire::Commit{delivery_}});
-  }
+  advance(now, actions);
   return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& message, Nanoseconds now) {
-  if (out_of_place(w, message.delivery) || phase_ == Phase::aborting)
+  if (out_of_place(w, message.delivery))
     return {};
   touch(w, now);
-  if (phase_ != Phase::committing || workers_[w].step != Step::staged || message.version != target_)
+  if (phase_ != Phase::committing || workers_[w].step != Step::staged || message.version != plan_.target)
     return wrong(w, "Applied", now);
   workers_[w].step = Step::applied;
   Record& record = records_[w];
@@ -184,11 +465,12 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& mes
   record.commit = message.commit;
   record.applier_peak = message.applier_peak;
   Actions actions;
-  const std::uint32_t first = w / workers_per_replica_ * workers_per_replica_;
-  for (std::uint32_t member = first; member < first + workers_per_replica_; ++member)
+  const std::uint32_t replica = replica_of(w);
+  for (std::uint32_t member = first_of(replica); member < end_of(replica); ++member)
     if (workers_[member].step != Step::applied)
       return actions;
-  for (std::uint32_t member = first; member < first + workers_per_replica_; ++member) {
+  released_ = true;
+  for (std::uint32_t member = first_of(replica); member < end_of(replica); ++member) {
     touch(member, now);
     workers_[member].release_given = true;
     actions.send.push_back({member, wire::Release{delivery_}});
@@ -196,116 +478,62 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& mes
   return actions;
 }
 
+void RootDelivery::answered(std::uint32_t w) {
+  Worker& worker = workers_[w];
+  worker.owes = 0;
+  worker.awaited = worker.unresponsive = worker.failed = false;
+}
+
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Released& message, Nanoseconds now) {
+  Actions actions;
+  if (w < workers_.size() && workers_[w].owes != 0 && workers_[w].owes == message.delivery) {
+    // It was told to before its replica was dropped, and its record says so already.
+    if (workers_[w].owes_release && message.version == records_[w].version) {
+      answered(w);
+      advance(now, actions);
+    }
+    return actions;
+  }
   if (out_of_place(w, message.delivery))
-    return {};
-  const bool due = workers_[w].release_given && workers_[w].step == Step::applied && message.version == target_;
-  if (!due && phase_ == Phase::aborting)
-    return {};
+    return actions;
   touch(w, now);
-  if (!due)
+  if (!workers_[w].release_given || workers_[w].step != Step::applied || message.version != plan_.target)
     return wrong(w, "Released", now);
   workers_[w].step = Step::released;
-  records_[w].version = target_;
-  records_[w].pause_ns = message.pause_ns;
-  if (phase_ == Phase::aborting)
-    return finish_abort_if_done();
-  Actions actions;
-  if (all_at(Step::released)) {
-    phase_ = Phase::idle;
-    actions.over = true;
-  }
+  Record& record = records_[w];
+  record.version = plan_.target;
+  record.dirty = false;
+  record.error.clear();
+  record.pause_ns = message.pause_ns;
+  advance(now, actions);
   return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Undone& message, Nanoseconds now) {
-  if (out_of_place(w, message.delivery) || phase_ != Phase::aborting || workers_[w].release_given)
-    return {};
-  touch(w, now);
-  workers_[w].step = Step::undone;
+  Actions actions;
+  if (w >= workers_.size() || workers_[w].owes == 0 || workers_[w].owes != message.delivery || workers_[w].owes_release)
+    return actions;
+  answered(w);
   records_[w].version = message.version;
-  records_[w].digest_ok = false;
-  return finish_abort_if_done();
+  if (message.version != 0)
+    records_[w].dirty = false;
+  advance(now, actions);
+  return actions;
 }
 
 RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Failed& message, Nanoseconds now) {
+  Actions actions;
   // About an earlier delivery, it is as late as any other answer.
   if (w >= workers_.size() || records_[w].lost || (message.delivery != 0 && message.delivery != delivery_))
-    return {};
+    return actions;
   const Failure reason = naming(w, {message.code, message.message});
   if (records_[w].error.empty())
     records_[w].error = reason.message;
-  // No progress: a worker that repeats it must not hold up an abort.
-  if (phase_ == Phase::idle || phase_ == Phase::aborting)
-    return {};
-  return fail_delivery(reason, now);
-}
-
-RootDelivery::Actions RootDelivery::fail_delivery(Failure reason, Nanoseconds now) {
-  failure_ = std::move(reason);
-  phase_ = Phase::aborting;
-  restart_clocks(now);
-  Actions actions;
-  for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    if (!records_[w].lost && !workers_[w].release_given)
-      actions.send.push_back({w, wire::Undo{delivery_, failure_->message}});
-  Actions done = finish_abort_if_done();
-  actions.over = done.over;
+  if (phase_ == Phase::idle || !workers_[w].takes_part)
+    return actions; // no progress: a worker that repeats it must not hold up the end
+  workers_[w].failed = true;
+  drop(replica_of(w), w, reason, now, actions);
   return actions;
-}
-
-RootDelivery::Actions RootDelivery::finish_abort_if_done() {
-  Actions actions;
-  if (phase_ != Phase::aborting)
-    return actions;
-  for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    if (waits_for(w))
-      return actions;
-  phase_ = Phase::idle;
-  actions.over = true;
-  return actions;
-}
-
-RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& why, Nanoseconds now) {
-  if (w >= workers_.size() || records_[w].lost)
-    return {};
-  const Failure reason = naming(w, why);
-  records_[w].lost = true;
-  if (records_[w].error.empty())
-    records_[w].error = reason.message;
-  if (phase_ == Phase::idle)
-    return {};
-  if (phase_ == Phase::aborting)
-    return finish_abort_if_done();
-  return fail_delivery(reason, now);
-}
-
-RootDelivery::Actions RootDelivery::abort(const Failure& reason, Nanoseconds now) {
-  if (phase_ == Phase::idle || phase_ == Phase::aborting)
-    return {};
-  return fail_delivery(reason, now);
-}
-
-RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
-  if (phase_ == Phase::idle)
-    return {};
-  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
-    if (!waits_for(w))
-      touch(w, now); // so that a pause of the trainer's side is not held against it
-    if (now - workers_[w].progress < stall_)
-      continue;
-    const Failure reason{Code::timed_out,
-                         fmt::format("worker {} made no progress for {:.1f} s (update.stall) in the update to "
-                                     "version {}",
-                                     w, static_cast<double>(stall_) * 1e-9, target_)};
-    return lost(w, reason, now);
-  }
-  if (phase_ != Phase::aborting && now - begun_ >= timeout_)
-    return fail_delivery(Failure{Code::timed_out, fmt::format("the update to version {} took longer than {:.1f} s "
-                                                              "(update.timeout)",
-                                                              target_, static_cast<double>(timeout_) * 1e-9)},
-                         now);
-  return {};
 }
 
 } // namespace deltawire::sync

@@ -1,12 +1,14 @@
 // The root's side of one delivery at a time, as a pure machine: begin, flushes, seal, staged, commit, applied, release
-// (design, section 6.2). Time comes in as ticks (nanoseconds); what is to be sent comes out as a list.
+// (design, section 6.2), for the replicas that take part. Time comes in as ticks (nanoseconds); what is to be sent
+// comes out as a list.
 //
-//   beginning --all ready--> sending --sealed--> sealing --all staged--> committing --all applied, replica by
-//   replica--> released --all released--> done          any failure: aborting --all undone or lost--> done (failed)
+//   beginning --all ready--> sending --sealed--> sealing --all staged--> committing --all released--> ending --> idle
 //
-// Below a commit nothing of the version exists anywhere. A release is never taken back: an abort undoes the others and
-// waits for those to say Released. A worker that is waited for and makes no progress within `stall` fails the delivery
-// by name; its clock runs only while it is waited for.
+// The unit is the replica. One whose worker dies, fails, lies or makes no progress within `stall` is dropped: its other
+// workers undo, and the rest goes on without it, unless less than the quorum is left and nothing was committed yet:
+// then all undo, and nothing of the version exists anywhere. After the commit only the replica itself is affected. A
+// release is never taken back. A worker's clock runs only while it is waited for. A delivery ends when nobody is waited
+// for: what a stopped worker says later is taken up whenever it comes (`owes`).
 #pragma once
 
 #include "result.hpp"
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -22,6 +25,24 @@
 namespace deltawire::sync {
 
 using Nanoseconds = std::int64_t;
+
+struct DeliverySettings {
+  std::uint32_t workers = 1;
+  std::uint32_t workers_per_replica = 1;
+  std::uint32_t quorum = 0; ///< replicas that must have staged before the commit; 0: those that are left, at least one
+  Nanoseconds stall = 0;
+  Nanoseconds timeout = 0;
+};
+
+/// What one delivery brings, and so to whom.
+struct DeliveryPlan {
+  wire::DeliveryKind kind = wire::DeliveryKind::delta;
+  std::uint64_t base =
+    0; ///< a delta: for replicas at `base`; a fold: at `base` or later; a seed: for those with nothing
+  std::uint64_t target = 0;
+
+  friend bool operator==(const DeliveryPlan&, const DeliveryPlan&) = default;
+};
 
 class RootDelivery {
 public:
@@ -33,26 +54,36 @@ public:
   /// What the caller must do now, in this order.
   struct Actions {
     std::vector<ToWorker> send;
-    bool may_send_flushes = false; ///< every worker is ready
-    bool flush_credit = false;     ///< the flush on the wire was staged by every worker
+    bool may_send_flushes = false; ///< every worker that takes part is ready
+    bool flush_credit = false;     ///< the flush on the wire was staged by every worker that takes part
     bool over = false;             ///< the delivery has ended: see failure(), records()
   };
   /// What is known of a worker.
   struct Record {
-    std::uint64_t version = 0; ///< committed and released
-    bool lost = false;
-    std::string error;
-    bool digest_ok = false; ///< it applied the running target, digests read back were right
+    std::uint64_t version = 0; ///< committed and released; 0: nothing whole
+    bool lost = false;         ///< its connection is gone
+    bool dirty = false;        ///< a seed was begun and did not come to its end
+    std::string error;         ///< why it did not come to the last target
+    // of the update under way, see begin_update()
+    bool digest_ok = false; ///< it applied the target, digests read back were right
     std::uint64_t elements = 0;
     wire::Span stage, commit;
     std::int64_t pause_ns = 0;
     std::uint64_t applier_peak = 0;
   };
 
-  RootDelivery(std::uint32_t workers, std::uint32_t workers_per_replica, Nanoseconds stall, Nanoseconds timeout);
+  explicit RootDelivery(const DeliverySettings& settings);
 
-  /// Requires that no delivery runs. Delivery ids are the caller's, ascending, never reused.
-  [[nodiscard]] Actions begin(std::uint64_t delivery, bool seed, std::uint64_t target, Nanoseconds now);
+  /// A new update: what the records say of the last one is forgotten. It takes one or two deliveries.
+  void begin_update();
+
+  /// Would anybody take part?
+  [[nodiscard]] bool anyone_for(const DeliveryPlan& plan) const;
+
+  /// Requires that no delivery runs and anyone_for(plan). Delivery ids are the caller's, ascending, never reused.
+  [[nodiscard]] Actions begin(std::uint64_t delivery, const DeliveryPlan& plan, Nanoseconds now);
+
+  [[nodiscard]] bool takes_part(std::uint32_t worker) const noexcept { return workers_[worker].takes_part; }
 
   /// A flush was handed to the wire. One at a time: the next only after flush_credit.
   void flush_sent(std::uint64_t sequence, std::uint64_t bytes);
@@ -60,7 +91,7 @@ public:
   /// Everything was sent.
   [[nodiscard]] Actions seal(std::vector<std::pair<std::uint32_t, std::uint64_t>> digests, Nanoseconds now);
 
-  // What workers say. A message that does not fit fails the delivery, naming the worker.
+  /// What a worker answers. Late and repeated answers change nothing; one out of order drops its replica.
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::Ready& message, Nanoseconds now);
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::FlushStaged& message, Nanoseconds now);
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::Staged& message, Nanoseconds now);
@@ -71,47 +102,90 @@ public:
 
   /// The worker is gone.
   [[nodiscard]] Actions lost(std::uint32_t worker, const Failure& reason, Nanoseconds now);
+  /// Nothing was heard of the worker for too long; heard() when that is over.
+  [[nodiscard]] Actions silent(std::uint32_t worker, const Failure& reason, Nanoseconds now);
+  void heard(std::uint32_t worker) { workers_[worker].silent = false; }
   /// The trainer's side cannot go on.
   [[nodiscard]] Actions abort(const Failure& reason, Nanoseconds now);
+  /// The update is folded into the next one. Only before its commit (else nothing happens), and then at once: nobody's
+  /// answer is waited for, since a worker handles the undo before the next begin.
+  [[nodiscard]] Actions abandon(const Failure& reason, Nanoseconds now);
   /// Deadlines; call at least every tenth of `stall`.
   [[nodiscard]] Actions tick(Nanoseconds now);
 
   [[nodiscard]] bool running() const noexcept { return phase_ != Phase::idle; }
   [[nodiscard]] const std::vector<Record>& records() const noexcept { return records_; }
-  /// Why the last delivery failed; nothing when it was committed everywhere.
+  /// Why the last delivery failed; nothing when at least one replica was told to serve the target.
   [[nodiscard]] const std::optional<Failure>& failure() const noexcept { return failure_; }
 
+  /// What would bring up the replicas that could be served and are not at `version`; nothing when there are none.
+  /// Seeds first: an empty replica serves nobody.
+  [[nodiscard]] std::optional<DeliveryPlan> catch_up(std::uint64_t version) const;
+  /// No worker that may come back is at an older version.
+  [[nodiscard]] std::uint64_t oldest_version(std::uint64_t version) const;
+  /// Why nobody can be served: the first replica's reason.
+  [[nodiscard]] Failure nobody() const;
+
 private:
-  enum class Phase : std::uint8_t { idle, beginning, sending, sealing, committing, aborting };
-  enum class Step : std::uint8_t { none, ready, staged, applied, released, undone };
+  enum class Phase : std::uint8_t { idle, beginning, sending, sealing, committing, ending };
+  enum class Step : std::uint8_t { none, ready, staged, applied, released };
   struct Worker {
+    bool takes_part = false; ///< in the running delivery, and its replica was not dropped
     Step step = Step::none;
     bool release_given = false; ///< from here on it serves the target, whatever happens to others
     std::uint64_t flushes_staged = 0;
     Nanoseconds progress = 0; ///< when it last moved, or was last not waited for
+    // what outlasts a delivery
+    std::uint64_t owes = 0;    ///< the delivery whose Undone, or Released, has not come yet
+    bool owes_release = false; ///< Released it is
+    bool awaited = false;      ///< and it is waited for, within `stall`
+    bool unresponsive = false; ///< it stood still: not served until it answers what it owes
+    bool failed = false;       ///< it said so itself: not served until it has answered
+    bool silent = false;       ///< nothing is heard of it
   };
 
+  [[nodiscard]] std::uint32_t replica_of(std::uint32_t worker) const noexcept {
+    return worker / settings_.workers_per_replica;
+  }
+  [[nodiscard]] std::uint32_t replicas() const noexcept { return settings_.workers / settings_.workers_per_replica; }
+  [[nodiscard]] std::uint32_t first_of(std::uint32_t replica) const noexcept {
+    return replica * settings_.workers_per_replica;
+  }
+  [[nodiscard]] std::uint32_t end_of(std::uint32_t replica) const noexcept { return first_of(replica + 1); }
+
+  [[nodiscard]] bool available(std::uint32_t worker) const noexcept;
+  [[nodiscard]] bool replica_available(std::uint32_t replica) const noexcept;
+  [[nodiscard]] bool fits(std::uint32_t replica, const DeliveryPlan& plan) const noexcept;
   [[nodiscard]] bool out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept;
-  [[nodiscard]] Actions fail_delivery(Failure reason, Nanoseconds now);
-  [[nodiscard]] Actions wrong(std::uint32_t worker, std::string_view message, Nanoseconds now);
   [[nodiscard]] bool all_at(Step step) const noexcept;
   [[nodiscard]] bool waits_for(std::uint32_t worker) const noexcept;
-  [[nodiscard]] Actions finish_abort_if_done();
+  [[nodiscard]] std::uint32_t replicas_left() const noexcept;
+
+  /// A replica goes on without the delivery; the other ones too where too few are left.
+  void drop(std::uint32_t replica, std::optional<std::uint32_t> because_of, const Failure& reason, Nanoseconds now,
+            Actions& actions);
+  void drop_all(const Failure& reason, Nanoseconds now, Actions& actions);
+  void undo(std::uint32_t replica, std::optional<std::uint32_t> because_of, const Failure& reason, Nanoseconds now,
+            Actions& actions);
+  /// Goes on as far as what is known allows.
+  void advance(Nanoseconds now, Actions& actions);
+  void stopped(std::uint32_t worker, const Failure& reason, Nanoseconds now, Actions& actions);
+  [[nodiscard]] Actions wrong(std::uint32_t worker, std::string_view message, Nanoseconds now);
+  void answered(std::uint32_t worker);
   void touch(std::uint32_t worker, Nanoseconds now) { workers_[worker].progress = now; }
   void restart_clocks(Nanoseconds now);
 
-  std::uint32_t workers_per_replica_;
-  Nanoseconds stall_;
-  Nanoseconds timeout_;
+  DeliverySettings settings_;
   std::vector<Worker> workers_;
   std::vector<Record> records_;
   Phase phase_ = Phase::idle;
   std::uint64_t delivery_ = 0;
-  std::uint64_t target_ = 0;
+  DeliveryPlan plan_;
   Nanoseconds begun_ = 0;
   std::uint64_t flushes_sent_ = 0;
-  std::uint64_t flushes_done_ = 0; ///< staged by every worker
+  std::uint64_t flushes_done_ = 0; ///< staged by every worker that takes part
   std::uint64_t bytes_sent_ = 0;
+  bool released_ = false; ///< some replica was told to serve the target
   std::optional<Failure> failure_;
 };
 

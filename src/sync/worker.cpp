@@ -25,22 +25,24 @@ Result<wire::Ready> WorkerProtocol::begin(const wire::Begin& message) {
     return fail(Code::call_order, "delivery {} begins while delivery {} is running", message.delivery, delivery_);
   if (message.delivery <= delivery_)
     return fail(Code::call_order, "delivery {} is not newer than delivery {}", message.delivery, delivery_);
-  if (message.target <= version_)
-    return fail(Code::call_order, "delivery {} goes to version {}, this worker is at {}: versions never go back",
-                message.delivery, message.target, version_);
+  if (message.target <= highest_)
+    return fail(Code::call_order, "delivery {} goes to version {}, this worker was at {}: versions never go back",
+                message.delivery, message.target, highest_);
   const bool seed = message.kind == wire::DeliveryKind::seed;
-  if (seed && state_ == WorkerState::serving)
-    return fail(Code::unsupported, "a seed of a worker that serves version {}: not supported yet", version_);
   if (!seed && state_ != WorkerState::serving)
     return fail(Code::call_order, "a delta before any seed: this worker is {}", to_string(state_));
-  if (!seed && message.base != version_)
+  if (message.kind == wire::DeliveryKind::delta && message.base != version_)
     return fail(Code::call_order, "a delta on version {}, this worker is at version {}", message.base, version_);
+  if (message.kind == wire::DeliveryKind::fold && message.base > version_)
+    return fail(Code::call_order, "a fold from version {} on, this worker is at version {}", message.base, version_);
   running_ = true;
   seed_ = seed;
   sealed_ = verified_ = committed_ = applied_ = false;
   flushes_ = bytes_ = sealed_flushes_ = sealed_bytes_ = 0;
   delivery_ = message.delivery;
   target_ = message.target;
+  if (seed)
+    version_ = 0;
   state_ = seed ? WorkerState::seeding : WorkerState::staging;
   return wire::Ready{delivery_, version_};
 }
@@ -97,7 +99,7 @@ Result<wire::Released> WorkerProtocol::release(const wire::Release& message) {
   if (!running_ || message.delivery != delivery_ || !applied_ || state_ == WorkerState::dirty)
     return fail(Code::call_order, "the release of delivery {}, which is not applied", message.delivery);
   running_ = false;
-  version_ = target_;
+  version_ = highest_ = target_;
   state_ = WorkerState::serving;
   return wire::Released{delivery_, version_, 0};
 }

@@ -3,7 +3,10 @@
 // is an error that names it and changes nothing.
 //
 //   empty -Begin(seed)-> seeding -Release-> serving(V) -Begin(delta)-> staging -Commit-> in_doubt -Release->
-//   serving(V+1) a failure inside an in-place write: dirty, left only by a seed
+//   serving(V+1)       a failure inside an in-place write: dirty, left only by a seed
+//
+// A delta applies on its base only; a fold, which holds absolute values, on any version from its base on. A seed may
+// come at any time: it is written in place, and nothing is served until it is released.
 #pragma once
 
 #include "result.hpp"
@@ -29,8 +32,13 @@ public:
   /// The running delivery writes to memory as frames arrive (a seed into a worker that serves nothing).
   [[nodiscard]] bool in_place() const noexcept { return state_ == WorkerState::seeding; }
 
-  /// A fence: only a newer delivery, only a delta on its base, only one at a time.
+  /// A fence: only a newer delivery, only a delta on its base, only one at a time, and never back.
   [[nodiscard]] Result<wire::Ready> begin(const wire::Begin& message);
+
+  /// The delivery is over here, or was never begun while a newer one was: its frames are to be ignored.
+  [[nodiscard]] bool over(std::uint64_t delivery) const noexcept {
+    return delivery < delivery_ || (delivery == delivery_ && !running_);
+  }
 
   enum class Fresh : std::uint8_t { fresh, duplicate };
   /// May this flush be taken? A duplicate is acknowledged again and not taken.
@@ -60,6 +68,7 @@ public:
 private:
   WorkerState state_ = WorkerState::empty;
   std::uint64_t version_ = 0;
+  std::uint64_t highest_ = 0; ///< the latest version it ever served
   std::uint64_t delivery_ = 0;
   std::uint64_t target_ = 0;
   bool running_ = false;

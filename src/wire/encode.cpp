@@ -27,6 +27,9 @@
   X(Offer)                                                                                                             \
   X(Grant)                                                                                                             \
   X(DeliveryReport)                                                                                                    \
+  X(Drop)                                                                                                              \
+  X(NextUpdate)                                                                                                        \
+  X(Abandon)                                                                                                           \
   X(Begin)                                                                                                             \
   X(Ready)                                                                                                             \
   X(FlushStaged)                                                                                                       \
@@ -39,7 +42,8 @@
   X(Undo)                                                                                                              \
   X(Undone)                                                                                                            \
   X(Failed)                                                                                                            \
-  X(Goodbye)
+  X(Goodbye)                                                                                                           \
+  X(Heartbeat)
 
 namespace deltawire::wire {
 namespace {
@@ -161,10 +165,10 @@ constexpr bool is_valid(Channel value) noexcept {
   return value <= Channel::data;
 }
 constexpr bool is_valid(DeliveryKind value) noexcept {
-  return value <= DeliveryKind::delta;
+  return value <= DeliveryKind::fold;
 }
 constexpr bool is_valid(Code value) noexcept {
-  return value >= Code::invalid_argument && value <= Code::internal;
+  return value >= Code::invalid_argument && value <= Code::superseded;
 }
 constexpr bool is_valid(DType value) noexcept {
   return static_cast<std::size_t>(value) < dtype_count;
@@ -337,12 +341,12 @@ void serialize(Archive& archive, CaptureReport& message) {
 
 template <class Archive>
 void serialize(Archive& archive, Offer& message) {
-  archive(message.version, message.pieces, message.windows_complete);
+  archive(message.gather, message.pieces, message.windows_complete);
 }
 
 template <class Archive>
 void serialize(Archive& archive, Grant& message) {
-  archive(message.version, message.round, message.pieces, message.bytes);
+  archive(message.gather, message.round, message.pieces, message.bytes);
 }
 
 template <class Archive>
@@ -371,6 +375,21 @@ template <class Archive>
 void serialize(Archive& archive, DeliveryReport& message) {
   archive(message.version, message.base, message.step, message.kind, message.committed, message.error,
           message.error_message, message.counts, message.times, message.high_water, message.workers);
+}
+
+template <class Archive>
+void serialize(Archive& archive, Drop& message) {
+  archive(message.gather);
+}
+
+template <class Archive>
+void serialize(Archive& archive, NextUpdate& message) {
+  archive(message.version, message.catch_up, message.kind, message.base, message.keep_logs_after);
+}
+
+template <class Archive>
+void serialize(Archive& archive, Abandon& message) {
+  archive(message.version);
 }
 
 template <class Archive>
@@ -436,6 +455,9 @@ void serialize(Archive& archive, Failed& message) {
 
 template <class Archive>
 void serialize(Archive&, Goodbye&) {}
+
+template <class Archive>
+void serialize(Archive&, Heartbeat&) {}
 
 } // namespace
 

@@ -14,7 +14,8 @@ namespace deltawire::wire {
 
 enum class Role : std::uint8_t { rank = 0, worker = 1 };
 enum class Channel : std::uint8_t { control = 0, data = 1 };
-enum class DeliveryKind : std::uint8_t { seed = 0, delta = 1 };
+/// All values; the changes of one version, onto the version before it; the changes of several versions.
+enum class DeliveryKind : std::uint8_t { seed = 0, delta = 1, fold = 2 };
 
 /// First and last moment of a phase, nanoseconds since the epoch; begin > end when it never started.
 struct Span {
@@ -110,7 +111,7 @@ struct CaptureReport {
 /// rank -> root: pieces that are ready to be gathered, in walk order. Only ranks with something to say send it.
 struct Offer {
   static constexpr std::uint16_t type = 21;
-  std::uint64_t version = 0;
+  std::uint64_t gather = 0; ///< 2 * version: the version's own changes; one more: its catch-up (sync/gather.hpp)
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pieces; ///< (window, bytes)
   std::uint32_t windows_complete = 0;                          ///< windows below this one have no further pieces
 };
@@ -118,7 +119,7 @@ struct Offer {
 /// root -> rank: its cut of a round: the next `pieces` of what it offered, `bytes` in all, in one data frame.
 struct Grant {
   static constexpr std::uint16_t type = 22;
-  std::uint64_t version = 0;
+  std::uint64_t gather = 0;
   std::uint64_t round = 0;
   std::uint32_t pieces = 0;
   std::uint64_t bytes = 0;
@@ -174,6 +175,31 @@ struct DeliveryReport {
   std::vector<WorkerReport> workers;
 };
 
+/// root -> rank: nothing more of a gather will be taken: forget its pieces. A share that was granted and is not on its
+/// way yet is answered by an empty round.
+struct Drop {
+  static constexpr std::uint16_t type = 24;
+  std::uint64_t gather = 0;
+};
+
+/// root -> rank, before the report of version - 1: what the update to `version` brings beside its own changes, and
+/// which logs may still be needed.
+struct NextUpdate {
+  static constexpr std::uint16_t type = 25;
+  std::uint64_t version = 0;
+  std::uint8_t catch_up = 0;              ///< 0 or 1: a second gather, for workers that are behind
+  DeliveryKind kind = DeliveryKind::fold; ///< fold from `base`, or seed
+  std::uint64_t base = 0;                 ///< the oldest version that is brought up
+  std::uint64_t keep_logs_after = 0;      ///< logs of this version and older ones are needed no more
+};
+
+/// rank -> root: publish() was called again: give up the update to `version`, the next one brings its changes too
+/// (update.busy = "fold").
+struct Abandon {
+  static constexpr std::uint16_t type = 26;
+  std::uint64_t version = 0;
+};
+
 // Delivery (root <-> worker)
 // -------------------------------------------------------------------------------------------
 
@@ -182,7 +208,7 @@ struct Begin {
   static constexpr std::uint16_t type = 30;
   std::uint64_t delivery = 0;
   DeliveryKind kind = DeliveryKind::seed;
-  std::uint64_t base = 0; ///< version the worker must have (0 for a seed)
+  std::uint64_t base = 0; ///< version the worker must have (0 for a seed; a fold: this one or a later one)
   std::uint64_t target = 0;
 };
 
@@ -278,6 +304,11 @@ struct Failed {
 /// either way: the sender is done and closes.
 struct Goodbye {
   static constexpr std::uint16_t type = 51;
+};
+
+/// either way, whenever nothing else was sent for a while: the sender is alive.
+struct Heartbeat {
+  static constexpr std::uint16_t type = 52;
 };
 
 } // namespace deltawire::wire

@@ -21,8 +21,9 @@ using Bytes = std::vector<std::byte>;
 using Messages =
   std::tuple<wire::Hello, wire::Welcome, wire::Refused, wire::DeclareRank, wire::Catalogue, wire::DeclareWorker,
              wire::Agreement, wire::Agreed, wire::Connected, wire::CaptureReport, wire::Offer, wire::Grant,
-             wire::DeliveryReport, wire::Begin, wire::Ready, wire::FlushStaged, wire::Seal, wire::Staged, wire::Commit,
-             wire::Applied, wire::Release, wire::Released, wire::Undo, wire::Undone, wire::Failed, wire::Goodbye>;
+             wire::DeliveryReport, wire::Drop, wire::NextUpdate, wire::Abandon, wire::Begin, wire::Ready,
+             wire::FlushStaged, wire::Seal, wire::Staged, wire::Commit, wire::Applied, wire::Release, wire::Released,
+             wire::Undo, wire::Undone, wire::Failed, wire::Goodbye, wire::Heartbeat>;
 
 /// Calls visit(Message{}) for each.
 template <class Visit>
@@ -103,10 +104,10 @@ constexpr std::pair<int, int> limits(wire::Channel) {
   return {0, 1};
 }
 constexpr std::pair<int, int> limits(wire::DeliveryKind) {
-  return {0, 1};
+  return {0, 2};
 }
 constexpr std::pair<int, int> limits(Code) {
-  return {1, 13};
+  return {1, 14};
 }
 constexpr std::pair<int, int> limits(DType) {
   return {0, 14};

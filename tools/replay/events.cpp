@@ -44,7 +44,7 @@ json to_json(const Outcome& o) {
 
 Code code_from(const json& value) {
   const auto number = value.get<unsigned>();
-  if (number < static_cast<unsigned>(Code::invalid_argument) || number > static_cast<unsigned>(Code::internal))
+  if (number < static_cast<unsigned>(Code::invalid_argument) || number > static_cast<unsigned>(Code::superseded))
     return Code::internal;
   return static_cast<Code>(number);
 }

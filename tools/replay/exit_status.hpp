@@ -31,6 +31,7 @@ enum class ExitStatus : int {
   case Code::peer_failed:
   case Code::timed_out:
   case Code::address_in_use:
+  case Code::superseded:
     return ExitStatus::peer_failed;
   case Code::verification_failed:
     return ExitStatus::verification_failed;

@@ -30,7 +30,8 @@ struct Rank {
   std::shared_ptr<RankWork> work;
   std::shared_ptr<Colleagues> colleagues;
 
-  explicit Rank(std::uint64_t inflight = worst_case()) {
+  explicit Rank(std::uint64_t inflight = worst_case(), bool fold = false) {
+    const SnapshotterSettings settings{1, inflight, 1 << 20, fold};
     for (std::size_t i = 0; i < weights.size(); ++i)
       weights[i] = static_cast<std::uint16_t>(i);
     work =
@@ -39,7 +40,7 @@ struct Rank {
     work->recorder = std::make_shared<telemetry::Recorder>();
     REQUIRE(work->chunks.size() == chunks);
     colleagues = probes(system, log);
-    colleagues->snapshotter = system.spawn(snapshotter, work, 1u, inflight);
+    colleagues->snapshotter = system.spawn(snapshotter, work, settings);
     colleagues->differs = {system.spawn(differ, work, 0u)};
     system.send(colleagues->snapshotter, Meet{colleagues});
     system.send(colleagues->differs[0], Meet{colleagues});
@@ -173,7 +174,7 @@ TEST_CASE("the next capture starts when nothing of the last one is left to be re
   for (std::size_t c = 0; c + 1 < chunks; ++c) {
     const auto encoded = rank.log.take().all<ChunkEncoded>();
     REQUIRE(encoded.size() == 1);
-    CHECK(encoded[0].chunk->version == 1);
+    CHECK(encoded[0].chunk->gather == sync::gather_of(1));
     CHECK(encoded[0].chunk->chunk == c);
     rank.give_back(encoded[0].chunk->bytes.size());
   }
@@ -181,6 +182,142 @@ TEST_CASE("the next capture starts when nothing of the last one is left to be re
   const auto done = rank.log.all<CaptureDone>();
   REQUIRE(done.size() == 1);
   CHECK(done[0].version == 2);
+}
+
+TEST_CASE("a capture that is planned to catch workers up encodes everything that changed since their version") {
+  Rank rank(chunks * worst_case());
+  std::vector<ChunkEncoded> ignored;
+  std::vector<std::uint16_t> behind(rank.weights.size()), current(rank.weights.size());
+  std::vector<ChunkEncoded> seed;
+  rank.capture(1);
+  rank.drain(seed);
+  rank.apply(seed, behind);
+  current = behind;
+  const auto only = [](const std::vector<ChunkEncoded>& all, std::uint64_t gather) {
+    std::vector<ChunkEncoded> found;
+    for (const ChunkEncoded& one : all)
+      if (one.chunk->gather == gather)
+        found.push_back(one);
+    return found;
+  };
+  const auto change = [&](std::size_t position, std::uint16_t bits) { rank.weights[position] = bits; };
+
+  change(3, 0x7FC0);
+  change(200, 0x1234);
+  rank.capture(2);
+  std::vector<ChunkEncoded> second;
+  rank.drain(second);
+  rank.apply(second, current);
+  REQUIRE(only(second, sync::catch_up_gather_of(2)).empty());
+
+  wire::NextUpdate next;
+  next.version = 3;
+  next.catch_up = 1;
+  next.kind = wire::DeliveryKind::fold;
+  next.base = 1;
+  change(200, 0x4321); // the snapshot's value counts, not the one that was logged
+  change(70, 0x8000);
+  std::vector<ChunkEncoded> third;
+  bool reaches = true;
+  SECTION("planned before the capture") {
+    next.keep_logs_after = 1;
+    rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+    rank.capture(3);
+    rank.drain(third);
+  }
+  SECTION("planned after it") {
+    next.keep_logs_after = 1;
+    rank.capture(3);
+    rank.drain(third);
+    rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+    rank.drain(third);
+  }
+  SECTION("with logs that do not reach back: all values") {
+    next.keep_logs_after = 2;
+    rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+    rank.capture(3);
+    rank.drain(third);
+    reaches = false;
+  }
+  SECTION("as a seed: all values") {
+    next.kind = wire::DeliveryKind::seed;
+    next.keep_logs_after = 1;
+    rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+    rank.capture(3);
+    rank.drain(third);
+    reaches = false;
+  }
+  rank.apply(only(third, sync::gather_of(3)), current);
+  CHECK(current == rank.weights);
+  const auto catch_up = only(third, sync::catch_up_gather_of(3));
+  REQUIRE(catch_up.size() == chunks);
+  if (!reaches)
+    std::fill(behind.begin(), behind.end(), std::uint16_t{0xDEAD}); // whatever was there
+  rank.apply(catch_up, behind);
+  CHECK(behind == rank.weights);
+  std::size_t bytes = 0;
+  for (const ChunkEncoded& one : catch_up)
+    bytes += one.chunk->bytes.size();
+  CHECK((bytes < chunks * chunk_elements) == reaches); // three changes, or all values
+
+  // Nothing is left of it: the next capture begins.
+  rank.capture(4);
+  CHECK(rank.log.count<CaptureDone>() == 1);
+}
+
+TEST_CASE("the next capture waits for a catch-up to be read, and not for one that is dropped") {
+  Rank rank;
+  rank.capture(1);
+  std::vector<ChunkEncoded> seed;
+  rank.drain(seed);
+  std::fill(rank.weights.begin(), rank.weights.end(), std::uint16_t{0x1111});
+  wire::NextUpdate next;
+  next.version = 2;
+  next.catch_up = 1;
+  next.kind = wire::DeliveryKind::seed;
+  rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+  rank.capture(2); // credit for one chunk, and nobody takes it
+  rank.capture(3);
+  (void)rank.log.take();
+  rank.system.send(rank.colleagues->snapshotter, GatherDropped{sync::gather_of(2)});
+  CHECK(rank.log.take().count<CaptureDone>() == 0);
+  rank.system.send(rank.colleagues->snapshotter, GatherDropped{sync::catch_up_gather_of(2)});
+  const auto done = rank.log.all<CaptureDone>();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].version == 3);
+}
+
+TEST_CASE("with busy = fold a capture does not wait for the last one to be read: that update is given up") {
+  Rank rank(worst_case(), true);
+  rank.capture(1);
+  rank.capture(2);
+  CHECK(rank.log.count<CaptureDone>() == 1); // a seed is waited for
+  CHECK(rank.log.count<UpdateAbandoned>() == 0);
+  std::vector<ChunkEncoded> seed;
+  rank.drain(seed);
+  std::fill(rank.weights.begin(), rank.weights.end(), std::uint16_t{0x1111});
+  rank.capture(3);
+  (void)rank.log.take();
+  rank.capture(4);
+  const Log log = rank.log.take();
+  const auto done = log.all<CaptureDone>();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].version == 4);
+  const auto abandoned = log.all<UpdateAbandoned>(); // the supervisor's and GatherQueue's
+  REQUIRE(abandoned.size() == 2);
+  CHECK(abandoned[0].version == 3);
+  CHECK(abandoned[1].version == 3);
+  // One that carries the changes of another is waited for.
+  wire::NextUpdate next;
+  next.version = 4;
+  next.catch_up = 1;
+  next.kind = wire::DeliveryKind::fold;
+  next.base = 2;
+  next.keep_logs_after = 2;
+  rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+  rank.capture(5);
+  CHECK(rank.log.count<CaptureDone>() == 0);
+  CHECK(rank.log.count<UpdateAbandoned>() == 0);
 }
 
 TEST_CASE("captures that have not started are answered when they are cancelled") {
@@ -207,7 +344,7 @@ TEST_CASE("a Differ compares bits: minus zero is a change, an unchanged NaN is n
   const DifferActor actor = system.spawn(differ, work, 0u);
   system.send(actor, Meet{colleagues});
   using Work = sync::CaptureWalk::Work;
-  system.send(actor, ChunkTask{1, {0, Work::capture}, true});
+  system.send(actor, ChunkTask{1, {0, Work::capture}, true, 0, 0});
   REQUIRE(log.count<ChunkWorked>() == 1);
   CHECK(log.all<ChunkWorked>()[0].changed == 3);
   CHECK(log.count<ChunkEncoded>() == 0); // into snapshot and log only
@@ -215,7 +352,7 @@ TEST_CASE("a Differ compares bits: minus zero is a change, an unchanged NaN is n
   const std::vector<std::uint16_t> before = weights;
   weights[0] = 0x8000;
   (void)log.take();
-  system.send(actor, ChunkTask{2, {0, Work::capture_and_encode}, false});
+  system.send(actor, ChunkTask{2, {0, Work::capture_and_encode}, false, 0, 0});
   REQUIRE(log.count<ChunkWorked>() == 1);
   const ChunkWorked worked = log.all<ChunkWorked>()[0];
   CHECK(worked.changed == 1);

@@ -17,6 +17,7 @@ struct Bucket {
   Bytes piece = seed_piece(block, std::vector<std::uint16_t>(10, 7));
   std::shared_ptr<RankWork> work = RankWork::make(0, {}, 1, 1024, 1024, 1024, std::vector<const std::byte*>{});
   FlushBucketActor actor;
+  std::uint64_t gather = sync::gather_of(1);
 
   /// `pieces` of this size fit a flush, and not one more.
   explicit Bucket(std::size_t pieces) {
@@ -24,14 +25,14 @@ struct Bucket {
     const auto colleagues = probes(system, log);
     actor = system.spawn(flush_bucket, work, pieces * piece.size() + piece.size() / 2);
     system.send(actor, Meet{colleagues});
-    system.send(actor, DeliveryBegin{1, true, 0});
+    system.send(actor, GatherBegin{sync::gather_of(1)});
   }
 
   void round(std::size_t pieces) {
     auto bytes = std::make_shared<Bytes>();
     for (std::size_t p = 0; p < pieces; ++p)
       bytes->insert(bytes->end(), piece.begin(), piece.end());
-    system.send(actor, RoundGathered{std::move(bytes)});
+    system.send(actor, RoundGathered{gather, std::move(bytes)});
   }
 
   std::size_t consumed_pieces() {
@@ -55,15 +56,15 @@ TEST_CASE("the next flush is assembled while one is on the wire, and sent only w
   CHECK(bucket.consumed_pieces() == 4);
   CHECK(bucket.work->counters.flush_bucket.now() == 4 * bucket.piece.size());
 
-  bucket.system.send(bucket.actor, FlushCredit{});
+  bucket.system.send(bucket.actor, FlushCredit{bucket.gather});
   REQUIRE(bucket.log.count<FlushSealed>() == 2);
   CHECK(bucket.log.all<FlushSealed>()[1].sequence == 1);
   CHECK(bucket.consumed_pieces() == 6);
 
-  bucket.system.send(bucket.actor, GatherComplete{});
-  bucket.system.send(bucket.actor, FlushCredit{});
+  bucket.system.send(bucket.actor, GatherComplete{bucket.gather});
+  bucket.system.send(bucket.actor, FlushCredit{bucket.gather});
   CHECK(bucket.log.count<DeliverySealed>() == 0); // the last piece is in a flush that cannot go yet
-  bucket.system.send(bucket.actor, FlushCredit{});
+  bucket.system.send(bucket.actor, FlushCredit{bucket.gather});
   REQUIRE(bucket.log.count<FlushSealed>() == 4);
   CHECK(bucket.log.all<FlushSealed>()[3].payload->size() == bucket.piece.size());
   CHECK(bucket.consumed_pieces() == 7);
@@ -76,16 +77,16 @@ TEST_CASE("a window that ends while the wire is idle is sent at once") {
   Bucket bucket(5);
   bucket.round(1);
   CHECK(bucket.log.count<FlushSealed>() == 0);
-  bucket.system.send(bucket.actor, WindowGathered{0});
+  bucket.system.send(bucket.actor, WindowGathered{bucket.gather, 0});
   CHECK(bucket.log.count<FlushSealed>() == 1);
   bucket.round(1);
-  bucket.system.send(bucket.actor, WindowGathered{1});
+  bucket.system.send(bucket.actor, WindowGathered{bucket.gather, 1});
   CHECK(bucket.log.count<FlushSealed>() == 1); // the wire is busy
 }
 
 TEST_CASE("a delivery without a single change has no flush and is sealed") {
   Bucket bucket(1);
-  bucket.system.send(bucket.actor, GatherComplete{});
+  bucket.system.send(bucket.actor, GatherComplete{bucket.gather});
   CHECK(bucket.log.count<FlushSealed>() == 0);
   REQUIRE(bucket.log.count<DeliverySealed>() == 1);
   CHECK(bucket.log.all<DeliverySealed>()[0].flushes == 0);
@@ -93,12 +94,24 @@ TEST_CASE("a delivery without a single change has no flush and is sealed") {
 
 TEST_CASE("a delivery that begins starts over, whatever was left of the last one") {
   Bucket bucket(2);
-  bucket.round(3);
+  bucket.round(5);
+  CHECK(bucket.consumed_pieces() == 4);
   CHECK(bucket.log.take().count<FlushSealed>() == 1);
-  bucket.system.send(bucket.actor, DeliveryBegin{2, false, 0});
+  bucket.system.send(bucket.actor, GatherBegin{sync::gather_of(2)});
   CHECK(bucket.work->counters.flush_bucket.now() == 0);
+  CHECK(bucket.consumed_pieces() == 1); // the credit of what was not packed returns
+  (void)bucket.log.take();
+  // What still comes of the last one changes nothing, but for its credit.
+  bucket.round(3);
+  bucket.system.send(bucket.actor, WindowGathered{bucket.gather, 0});
+  bucket.system.send(bucket.actor, GatherComplete{bucket.gather});
+  bucket.system.send(bucket.actor, FlushCredit{bucket.gather});
+  CHECK(bucket.consumed_pieces() == 3);
+  CHECK(bucket.log.count<FlushSealed>() == 0);
+  CHECK(bucket.log.count<DeliverySealed>() == 0);
+  bucket.gather = sync::gather_of(2);
   bucket.round(2);
-  bucket.system.send(bucket.actor, GatherComplete{});
+  bucket.system.send(bucket.actor, GatherComplete{bucket.gather});
   REQUIRE(bucket.log.count<FlushSealed>() == 1);
   CHECK(bucket.log.all<FlushSealed>()[0].sequence == 0);
   CHECK(bucket.log.count<DeliverySealed>() == 1);
@@ -106,7 +119,7 @@ TEST_CASE("a delivery that begins starts over, whatever was left of the last one
 
 TEST_CASE("gathered bytes that are no pieces are reported") {
   Bucket bucket(2);
-  bucket.system.send(bucket.actor, RoundGathered{std::make_shared<Bytes>(11, std::byte{0xFF})});
+  bucket.system.send(bucket.actor, RoundGathered{bucket.gather, std::make_shared<Bytes>(11, std::byte{0xFF})});
   CHECK(bucket.log.count<FailureReport>() == 1);
   CHECK(bucket.log.count<FlushSealed>() == 0);
 }

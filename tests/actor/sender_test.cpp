@@ -27,12 +27,13 @@ struct Root {
   std::shared_ptr<RankWork> work = RankWork::make(0, {}, 1, 1024, 1024, 1024, std::vector<const std::byte*>{});
   SenderActor actor;
   std::uint64_t delivery = 0;
+  std::uint64_t gather = 0;
 
-  explicit Root(std::chrono::nanoseconds stall = std::chrono::hours(1)) {
+  explicit Root(std::chrono::nanoseconds stall = std::chrono::hours(1), std::uint32_t workers_per_replica = 2) {
     work->recorder = std::make_shared<telemetry::Recorder>();
     const auto colleagues = probes(system, log);
     SenderSettings settings;
-    settings.workers_per_replica = 2;
+    settings.workers_per_replica = workers_per_replica;
     settings.stall = stall;
     settings.timeout = std::chrono::hours(2);
     settings.cells = 2;
@@ -44,8 +45,9 @@ struct Root {
     system.send(actor, Meet{colleagues});
   }
 
-  void begin(std::uint64_t version) {
-    system.send(actor, DeliveryBegin{version, version == 1, 0});
+  void begin(std::uint64_t version, std::optional<sync::DeliveryPlan> catch_up = std::nullopt) {
+    system.send(actor, UpdateBegin{version, 0, catch_up, false});
+    gather = sync::gather_of(version);
     for (Peer& worker : control) {
       const auto begun = worker.heard<wire::Begin>();
       REQUIRE(begun.size() == 1);
@@ -61,11 +63,15 @@ struct Root {
     system.run();
   }
 
-  void sealed(std::uint64_t flushes, std::vector<std::pair<std::uint32_t, std::uint64_t>> digests, bool seed) {
+  void sealed(std::uint64_t flushes, std::vector<std::pair<std::uint32_t, std::uint64_t>> digests) {
+    GatherFinished finished;
+    finished.totals.gather = gather;
+    finished.totals.reported = true;
+    finished.totals.digest_changes = std::move(digests);
+    system.send(actor, std::move(finished));
     DeliverySealed message;
+    message.gather = gather;
     message.flushes = flushes;
-    message.gathered.totals.seed = seed;
-    message.gathered.totals.digest_changes = std::move(digests);
     system.send(actor, std::move(message));
   }
 
@@ -74,7 +80,7 @@ struct Root {
     begin(version);
     for (std::size_t w : {0u, 1u})
       say(w, wire::Ready{delivery, version - 1});
-    sealed(0, {}, version == 1);
+    sealed(0, {});
     for (std::size_t w : {0u, 1u})
       say(w, wire::Staged{delivery, 0});
     for (std::size_t w : {0u, 1u})
@@ -91,7 +97,7 @@ struct Root {
   }
 
   wire::DeliveryReport report() {
-    const auto over = log.take().all<DeliveryOver>();
+    const auto over = log.take().all<UpdateOver>();
     REQUIRE(over.size() == 1);
     return over[0].report;
   }
@@ -103,7 +109,7 @@ TEST_CASE("a flush leaves when all workers are ready, its credit when all have s
   Root root;
   root.begin(1);
   const auto payload = std::make_shared<const Bytes>(33, std::byte{9});
-  root.system.send(root.actor, FlushSealed{0, payload});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, payload});
   CHECK(root.data[0].frames().empty());
   root.say(0, wire::Ready{root.delivery, 0});
   CHECK(root.data[0].frames().empty());
@@ -126,7 +132,7 @@ TEST_CASE("commit follows when all have staged, release when all have applied, t
   root.begin(1);
   root.say(0, wire::Ready{root.delivery, 0});
   root.say(1, wire::Ready{root.delivery, 0});
-  root.sealed(0, {{1, 77}}, true);
+  root.sealed(0, {{1, 77}});
   for (Peer& worker : root.control) {
     const auto seals = worker.heard<wire::Seal>();
     REQUIRE(seals.size() == 1);
@@ -144,7 +150,7 @@ TEST_CASE("commit follows when all have staged, release when all have applied, t
   CHECK(root.control[0].heard<wire::Release>().size() == 1);
   CHECK(root.control[1].heard<wire::Release>().size() == 1);
   root.say(0, wire::Released{root.delivery, 1, 5});
-  CHECK(root.log.count<DeliveryOver>() == 0);
+  CHECK(root.log.count<UpdateOver>() == 0);
   root.say(1, wire::Released{root.delivery, 1, 6});
   const wire::DeliveryReport report = root.report();
   CHECK(report.committed == 1);
@@ -159,7 +165,7 @@ TEST_CASE("commit follows when all have staged, release when all have applied, t
   root.begin(2);
   root.say(0, wire::Ready{root.delivery, 1});
   root.say(1, wire::Ready{root.delivery, 1});
-  root.sealed(0, {{1, 3}}, false);
+  root.sealed(0, {{1, 3}});
   const auto seals = root.control[0].heard<wire::Seal>();
   REQUIRE(seals.size() == 1);
   CHECK(seals[0].digests == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{1, 80}});
@@ -171,7 +177,7 @@ TEST_CASE("a silent worker fails the delivery by its name at the stall deadline,
   root.begin(1);
   root.say(0, wire::Ready{root.delivery, 0});
   root.system.advance(stall / 10);
-  CHECK(root.log.count<DeliveryOver>() == 0);
+  CHECK(root.log.count<UpdateOver>() == 0);
   // Deadlines are measured on the real clock, ticks come by the scheduler's.
   std::this_thread::sleep_for(stall + std::chrono::milliseconds(5));
   root.system.advance(stall / 10);
@@ -183,8 +189,8 @@ TEST_CASE("a silent worker fails the delivery by its name at the stall deadline,
   CHECK(report.committed == 0);
   CHECK(report.error == Code::timed_out);
   CHECK_THAT(report.error_message, contains("worker 1 made no progress"));
-  CHECK(report.workers[0].state == "empty");
-  CHECK(report.workers[1].state == "lost");
+  CHECK(report.workers[0].state == "dirty");
+  CHECK(report.workers[1].state == "dirty");
 }
 
 TEST_CASE("a worker that hangs up fails the delivery by its name") {
@@ -206,10 +212,10 @@ TEST_CASE("a worker that says it staged what it never received does not pass") {
   root.begin(1);
   root.say(0, wire::Ready{root.delivery, 0});
   root.say(1, wire::Ready{root.delivery, 0});
-  root.system.send(root.actor, FlushSealed{0, std::make_shared<const Bytes>(33)});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, std::make_shared<const Bytes>(33)});
   root.say(0, wire::FlushStaged{root.delivery, 0, 33});
   root.say(1, wire::FlushStaged{root.delivery, 0, 33});
-  root.sealed(1, {}, true);
+  root.sealed(1, {});
   root.say(1, wire::Staged{root.delivery, 0});
   CHECK(root.control[0].heard<wire::Commit>().empty());
   CHECK(root.control[0].heard<wire::Undo>().size() == 1);
@@ -234,7 +240,161 @@ TEST_CASE("an abort of the trainer's side undoes every worker and is the reason 
   CHECK_THAT(report.error_message, contains("rank 3 is gone"));
   // What comes late changes nothing.
   root.say(0, wire::Ready{root.delivery, 0});
-  root.system.send(root.actor, FlushSealed{0, std::make_shared<const Bytes>(1)});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, std::make_shared<const Bytes>(1)});
   CHECK(root.data[0].frames().empty());
-  CHECK(root.log.count<DeliveryOver>() == 0);
+  CHECK(root.log.count<UpdateOver>() == 0);
+}
+
+TEST_CASE("a replica that stands still is left out, the other one served, and the next update brings both up") {
+  const auto stall = std::chrono::milliseconds(40);
+  Root root(stall, 1);
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+
+  root.begin(2);
+  (void)root.control[1].take(wire::Seal::type);
+  root.say(0, wire::Ready{root.delivery, 1});
+  std::this_thread::sleep_for(stall + std::chrono::milliseconds(5));
+  root.system.advance(stall / 10);
+  CHECK(root.control[0].heard<wire::Undo>().empty());
+  CHECK(root.control[1].heard<wire::Undo>().size() == 1);
+  // It goes on without the silent one: flushes and manifest are for worker 0 only.
+  root.system.send(root.actor, FlushSealed{root.gather, 0, std::make_shared<const Bytes>(33)});
+  CHECK(root.data[0].take(flush_type).size() == 1);
+  CHECK(root.data[1].take(flush_type).empty());
+  root.say(0, wire::FlushStaged{root.delivery, 0, 33});
+  root.sealed(1, {{0, 9}});
+  CHECK(root.control[1].heard<wire::Seal>().empty());
+  root.say(0, wire::Staged{root.delivery, 33});
+  root.say(0, root.applied(2));
+  root.say(0, wire::Released{root.delivery, 2, 5});
+  const auto over = root.log.take().all<UpdateOver>();
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].report.committed == 1);
+  CHECK(over[0].report.workers[0].version == 2);
+  CHECK(over[0].report.workers[1].version == 1);
+  CHECK(over[0].report.workers[1].state == "lagging");
+  CHECK_THAT(over[0].report.workers[1].error, contains("worker 1 made no progress"));
+  CHECK(over[0].next.catch_up == 0); // it does not answer: nothing is planned for it
+  CHECK(over[0].next.keep_logs_after == 1);
+
+  // It wakes up and answers what it owes. The update under way does not fit it: the next one brings a fold.
+  const std::uint64_t given_up = root.delivery;
+  (void)root.control[0].take(wire::Seal::type);
+  root.system.send(root.actor, UpdateBegin{3, 0, std::nullopt, false});
+  root.gather = sync::gather_of(3);
+  CHECK(root.control[1].heard<wire::Begin>().empty());
+  root.say(1, wire::Ready{given_up, 1});
+  root.say(1, wire::Undone{given_up, 1});
+  root.delivery = root.control[0].heard<wire::Begin>().at(0).delivery;
+  root.say(0, wire::Ready{root.delivery, 2});
+  root.sealed(0, {});
+  root.say(0, wire::Staged{root.delivery, 0});
+  root.say(0, root.applied(3));
+  root.say(0, wire::Released{root.delivery, 3, 5});
+  const auto third = root.log.take().all<UpdateOver>();
+  REQUIRE(third.size() == 1);
+  CHECK(third[0].next.version == 4);
+  REQUIRE(third[0].next.catch_up == 1);
+  CHECK(third[0].next.kind == wire::DeliveryKind::fold);
+  CHECK(third[0].next.base == 1);
+
+  root.system.send(root.actor, UpdateBegin{4, 0, sync::DeliveryPlan{wire::DeliveryKind::fold, 1, 4}, false});
+  (void)root.control[0].take(wire::Seal::type);
+  for (const std::uint32_t w : {0u, 1u}) { // its own changes for one, then the catch-up for the other
+    root.gather = w == 0 ? sync::gather_of(4) : sync::catch_up_gather_of(4);
+    CHECK(root.control[1 - w].heard<wire::Begin>().empty());
+    const auto begun = root.control[w].heard<wire::Begin>();
+    REQUIRE(begun.size() == 1);
+    CHECK(begun[0].kind == (w == 0 ? wire::DeliveryKind::delta : wire::DeliveryKind::fold));
+    CHECK(begun[0].base == (w == 0 ? 3 : 1));
+    CHECK(begun[0].target == 4);
+    CHECK(root.log.all<GatherBegin>().back().gather == root.gather);
+    root.delivery = begun[0].delivery;
+    root.say(w, wire::Ready{root.delivery, begun[0].base});
+    root.sealed(0, w == 0 ? decltype(wire::Seal::digests){{1, 4}} : decltype(wire::Seal::digests){});
+    const auto seals = root.control[w].heard<wire::Seal>();
+    REQUIRE(seals.size() == 1);
+    // A fold names every cell: more of them have changed since its base.
+    CHECK(seals[0].digests ==
+          (w == 0 ? decltype(wire::Seal::digests){{1, 4}} : decltype(wire::Seal::digests){{0, 9}, {1, 4}}));
+    root.say(w, wire::Staged{root.delivery, 0});
+    root.say(w, root.applied(4));
+    root.say(w, wire::Released{root.delivery, 4, 5});
+  }
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 1);
+  CHECK(report.kind == wire::DeliveryKind::delta);
+  for (const wire::WorkerReport& worker : report.workers) {
+    CHECK(worker.version == 4);
+    CHECK(worker.state == "serving");
+    CHECK(worker.error.empty());
+  }
+}
+
+TEST_CASE("what the ranks report counts for the digests also when its update has failed") {
+  Root root;
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+  root.begin(2);
+  root.say(0, wire::Staged{root.delivery, 0}); // before anything was sent
+  for (const std::size_t w : {0u, 1u})
+    root.say(w, wire::Undone{root.delivery, 1});
+  const auto over = root.log.take().all<UpdateOver>();
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].report.committed == 0);
+  CHECK_THAT(over[0].report.error_message, contains("worker 0 sent Staged out of order"));
+  CHECK(over[0].next.catch_up == 1);
+  CHECK(over[0].next.base == 1);
+  // The gather had ended, and FlushBucket was about to hand over: too late for version 2.
+  root.sealed(0, {{0, 100}});
+  (void)root.control[0].take(wire::Seal::type);
+
+  root.system.send(root.actor, UpdateBegin{3, 0, sync::DeliveryPlan{wire::DeliveryKind::fold, 1, 3}, false});
+  CHECK(root.log.all<GatherDrop>().back().gather == sync::gather_of(3)); // nobody is at version 2
+  root.gather = sync::catch_up_gather_of(3);
+  root.delivery = root.control[0].heard<wire::Begin>().at(0).delivery;
+  (void)root.control[1].heard<wire::Begin>();
+  for (const std::size_t w : {0u, 1u})
+    root.say(w, wire::Ready{root.delivery, 1});
+  root.sealed(0, {{0, 11}});
+  const auto seals = root.control[0].heard<wire::Seal>();
+  REQUIRE(seals.size() == 1);
+  CHECK(seals[0].digests == decltype(wire::Seal::digests){{0, 111}, {1, 0}});
+}
+
+TEST_CASE("an update that is abandoned is over at once, unless it is committed or carries another one's changes") {
+  Root root;
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+  root.begin(2);
+  root.say(0, wire::Ready{root.delivery, 1});
+  root.system.send(root.actor, UpdateAbandon{2});
+  CHECK(root.control[0].heard<wire::Undo>().size() == 1);
+  const auto over = root.log.take().all<UpdateOver>(); // before anybody has answered
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].report.committed == 0);
+  CHECK(over[0].report.error == Code::superseded);
+  CHECK(over[0].next.base == 1);
+  CHECK(over[0].next.kind == wire::DeliveryKind::fold);
+  (void)root.control[1].take(wire::Undo::type);
+
+  root.system.send(root.actor, UpdateBegin{3, 0, sync::DeliveryPlan{wire::DeliveryKind::fold, 1, 3}, false});
+  root.system.send(root.actor, UpdateAbandon{3});
+  CHECK(root.control[0].heard<wire::Undo>().empty());
+  CHECK(root.log.count<UpdateOver>() == 0);
+}
+
+TEST_CASE("with no replica to serve an update fails at once and says why") {
+  Root root;
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+  root.system.send(root.actor, PortClosed{root.control[1].port(), {Code::peer_failed, "worker 1: gone"}});
+  root.system.send(root.actor, UpdateBegin{2, 0, std::nullopt, false});
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 0);
+  CHECK(report.error == Code::peer_failed);
+  CHECK_THAT(report.error_message, contains("no replica can be served") && contains("worker 1: gone"));
+  CHECK(report.workers[0].state == "serving");
+  CHECK(report.workers[1].state == "lost");
 }

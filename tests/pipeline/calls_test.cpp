@@ -13,26 +13,6 @@ using namespace deltawire::test;
 
 namespace {
 
-/// Two ranks with half of `w` each, two workers (replicas) with all of it.
-Scenario two_by_two(std::size_t elements = 8) {
-  Scenario scenario;
-  scenario.topology = "[trainer]\nmesh = [[\"fsdp\", 2]]\n[[trainer.placement]]\nparameter = \"*\"\nshard = "
-                      "[\"fsdp:0\"]\n[worker]\nmesh = [[\"dp\", 2]]\n";
-  Values values{"w", DType::bf16, {}};
-  for (std::size_t i = 0; i < elements; ++i)
-    values.bits.push_back(i);
-  scenario.tensors.push_back(values);
-  const auto held = [&](std::size_t first, std::size_t count) {
-    Held one{"w", DType::bf16, {static_cast<std::int64_t>(elements)}, {static_cast<std::int64_t>(count)}, {}, 0, {}};
-    for (std::size_t i = 0; i < count; ++i)
-      one.elements.push_back({0, first + i});
-    return std::vector<Held>{one};
-  };
-  scenario.ranks = {held(0, elements / 2), held(elements / 2, elements / 2)};
-  scenario.workers = {held(0, elements), held(0, elements)};
-  return scenario;
-}
-
 void connect(Session& session) {
   for (const std::string& thrown : session.connect())
     REQUIRE(thrown == "");
@@ -63,7 +43,7 @@ void seed_and_check(Session& session, const Scenario& scenario) {
 } // namespace
 
 TEST_CASE("calls of a publisher out of order name the call and change nothing") {
-  const Scenario scenario = two_by_two();
+  const Scenario scenario = two_ranks();
   Session session(scenario);
   Publisher& root = session.rank(0);
   std::uint16_t value = 0;
@@ -91,7 +71,7 @@ TEST_CASE("calls of a publisher out of order name the call and change nothing") 
 }
 
 TEST_CASE("calls of a subscriber out of order name the call and change nothing") {
-  const Scenario scenario = two_by_two();
+  const Scenario scenario = two_ranks();
   Session session(scenario);
   Subscriber& worker = session.worker(1);
   std::uint16_t value = 0;
@@ -117,7 +97,7 @@ TEST_CASE("calls of a subscriber out of order name the call and change nothing")
 
 TEST_CASE("a name is bound once") {
   const ScratchFolder folder;
-  const Scenario scenario = two_by_two();
+  const Scenario scenario = two_ranks();
   auto worker = Subscriber::open(folder.write("topology.toml", scenario.topology), {0, inproc_overrides()});
   std::uint16_t value = 0;
   worker.bind({"x", DType::bf16, {1}, &value, {}});
@@ -130,7 +110,7 @@ TEST_CASE("a name is bound once") {
 
 TEST_CASE("a seat that the mesh does not have is refused") {
   const ScratchFolder folder;
-  const std::string topology = folder.write("topology.toml", two_by_two().topology);
+  const std::string topology = folder.write("topology.toml", two_ranks().topology);
   const auto open_rank = [&](std::uint32_t rank, std::uint32_t world) {
     TrainerOptions options;
     options.rank = rank;
@@ -148,7 +128,7 @@ TEST_CASE("a seat that the mesh does not have is refused") {
 }
 
 TEST_CASE("captures run ahead of deliveries and both commit in order") {
-  Scenario scenario = two_by_two(1000);
+  Scenario scenario = two_ranks(1000);
   Session session(scenario, {"actors.differ.inflight=1KiB", "actors.differ.chunk=200B",
                              "actors.gather_queue.max_round=1KiB", "actors.flush_bucket.cap=1KiB"});
   connect(session);
@@ -177,7 +157,7 @@ TEST_CASE("captures run ahead of deliveries and both commit in order") {
 }
 
 TEST_CASE("a commit tells which parameters changed and by how much") {
-  Scenario scenario = two_by_two();
+  Scenario scenario = two_ranks();
   Session session(scenario);
   connect(session);
   seed_and_check(session, scenario);
@@ -199,7 +179,7 @@ TEST_CASE("a commit tells which parameters changed and by how much") {
 }
 
 TEST_CASE("storage that moved is read from where it is now") {
-  const Scenario scenario = two_by_two();
+  const Scenario scenario = two_ranks();
   Session session(scenario);
   connect(session);
   seed_and_check(session, scenario);
@@ -215,30 +195,8 @@ TEST_CASE("storage that moved is read from where it is now") {
   CHECK(session.compare(values) == "");
 }
 
-TEST_CASE("an update without the worker that left fails by its name, and the other one is as before") {
-  const Scenario scenario = two_by_two();
-  Session session(scenario, {"update.stall=2s", "update.engine=2s"});
-  connect(session);
-  seed_and_check(session, scenario);
-  session.worker(1).close();
-  std::vector<Values> values = scenario.tensors;
-  values[0].bits[2] = 0x2222;
-  session.publish(values, 2);
-  for (const Outcome& outcome : session.wait()) {
-    CHECK_FALSE(outcome.committed);
-    CHECK_THAT(outcome.error_message, contains("worker 1"));
-    REQUIRE(outcome.workers.size() == 2);
-    CHECK(outcome.workers[1].state == "lost");
-    CHECK_THAT(outcome.workers[1].error, contains("worker 1"));
-    CHECK(outcome.workers[0].version == 1);
-  }
-  CHECK(session.compare(scenario.tensors) == "");
-  CHECK(session.committed(0).size() == 1);
-  CHECK_THAT(error_of(Code::peer_failed, [&] { (void)session.rank(0).publish(3); }), contains("worker 1"));
-}
-
 TEST_CASE("ranks that publish different steps are both named") {
-  const Scenario scenario = two_by_two();
+  const Scenario scenario = two_ranks();
   Session session(scenario);
   connect(session);
   Ticket first = session.rank(0).publish(7);
@@ -256,28 +214,8 @@ TEST_CASE("ranks that publish different steps are both named") {
   CHECK(session.committed(0).empty());
 }
 
-TEST_CASE("an engine's hook that throws fails the update by the worker's name and undoes it") {
-  const Scenario scenario = two_by_two();
-  Session session(scenario);
-  bool broken = false;
-  session.worker(1).on_pause([&broken] {
-    if (broken)
-      throw std::runtime_error("the engine does not stop");
-  });
-  connect(session);
-  seed_and_check(session, scenario);
-  broken = true;
-  std::vector<Values> values = scenario.tensors;
-  values[0].bits[0] = 0xAAAA;
-  session.publish(values, 2);
-  const Outcome outcome = session.wait()[0];
-  CHECK_FALSE(outcome.committed);
-  CHECK_THAT(outcome.error_message, contains("worker 1"));
-  CHECK_THAT(outcome.error_message, contains("the engine does not stop"));
-}
-
 TEST_CASE("workers learn that the trainer closed the session") {
-  const Scenario scenario = two_by_two();
+  const Scenario scenario = two_ranks();
   Session session(scenario);
   connect(session);
   seed_and_check(session, scenario);

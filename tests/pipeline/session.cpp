@@ -174,10 +174,38 @@ std::vector<Outcome> Session::wait() {
 
 std::string Session::compare(const std::vector<Values>& tensors) const {
   for (std::size_t w = 0; w < worker_memory_.size(); ++w)
-    for (const HeldMemory& memory : worker_memory_[w])
-      if (const std::string difference = memory.compare(tensors); !difference.empty())
-        return fmt::format("worker {}: {}", w, difference);
+    if (std::string difference = compare(tensors, w); !difference.empty())
+      return difference;
   return "";
+}
+
+std::string Session::compare(const std::vector<Values>& tensors, std::size_t worker) const {
+  for (const HeldMemory& memory : worker_memory_[worker])
+    if (const std::string difference = memory.compare(tensors); !difference.empty())
+      return fmt::format("worker {}: {}", worker, difference);
+  return "";
+}
+
+Scenario two_ranks(std::size_t elements, std::size_t replicas) {
+  Scenario scenario;
+  scenario.topology =
+    fmt::format("[trainer]\nmesh = [[\"fsdp\", 2]]\n[[trainer.placement]]\nparameter = \"*\"\nshard = "
+                "[\"fsdp:0\"]\n[worker]\nmesh = [[\"dp\", {}]]\n",
+                replicas);
+  Values values{"w", DType::bf16, {}};
+  for (std::size_t i = 0; i < elements; ++i)
+    values.bits.push_back(i & 0xFFFF);
+  scenario.tensors.push_back(values);
+  const auto held = [&](std::size_t first, std::size_t count) {
+    Held one{"w", DType::bf16, {static_cast<std::int64_t>(elements)}, {static_cast<std::int64_t>(count)}, {}, 0, {}};
+    for (std::size_t i = 0; i < count; ++i)
+      one.elements.push_back({0, first + i});
+    return std::vector<Held>{one};
+  };
+  const std::size_t first = (elements + 1) / 2;
+  scenario.ranks = {held(0, first), held(first, elements - first)};
+  scenario.workers.assign(replicas, held(0, elements));
+  return scenario;
 }
 
 bool Session::untouched() const {

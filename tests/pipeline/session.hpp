@@ -58,8 +58,9 @@ public:
   /// The outcome of the oldest publish that was not waited for, by rank.
   [[nodiscard]] std::vector<Outcome> wait();
 
-  /// Empty, or the first difference of any worker's memory from these values.
+  /// Empty, or the first difference of any worker's memory from these values; of one worker's.
   [[nodiscard]] std::string compare(const std::vector<Values>& tensors) const;
+  [[nodiscard]] std::string compare(const std::vector<Values>& tensors, std::size_t worker) const;
   /// Every byte of every worker is as it was bound.
   [[nodiscard]] bool untouched() const;
 
@@ -86,6 +87,9 @@ private:
 };
 
 void apply(std::vector<Values>& tensors, const std::vector<Edit>& edits);
+
+/// Two ranks with half of `w` each, `replicas` workers with all of it.
+[[nodiscard]] Scenario two_ranks(std::size_t elements = 8, std::size_t replicas = 2);
 
 /// Overrides that keep a session within this process, at an address of its own.
 [[nodiscard]] std::vector<std::string> inproc_overrides();

@@ -13,6 +13,7 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions);
 void send_flush(Self self, const FlushSealed& flush) {
   SenderState& state = self->state;
   state.flush_begin = telemetry::now();
+  state.flush_sequence = flush.sequence;
   if (state.send.begin > state.send.end)
     state.send.begin = state.send.end = state.flush_begin.time_since_epoch().count();
   wire::FrameHeader header;
@@ -118,7 +119,10 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
   if (actions.flush_credit) {
     const telemetry::TimePoint now = telemetry::now();
     state.send.end = now.time_since_epoch().count();
-    state.work->recorder->span("rank 0: sender", "flush on the wire", state.flush_begin, now);
+    state.work->recorder->span("rank 0: sender", "flush on the wire", state.flush_begin, now,
+                               {{"flush", static_cast<std::int64_t>(state.flush_sequence)},
+                                {"version", static_cast<std::int64_t>(state.begun.version)},
+                                {"seed", state.begun.seed ? 1 : 0}});
     self->send(state.colleagues->flush_bucket, FlushCredit{});
   }
   if (actions.over)

@@ -44,6 +44,7 @@ struct SenderState {
   std::vector<std::uint64_t> bytes_sent; ///< by worker, framing included
   wire::Span send;
   telemetry::TimePoint flush_begin;
+  std::uint64_t flush_sequence = 0; ///< of the flush on the wire
 };
 
 SenderActor::behavior_type sender(SenderActor::stateful_pointer<SenderState> self, std::shared_ptr<RankWork> work,

@@ -28,9 +28,10 @@ void advance(Self self) {
       if (state.assemble.begin > state.assemble.end)
         state.assemble.begin = begin.time_since_epoch().count();
       state.assemble.end = end.time_since_epoch().count();
-      state.work->recorder->span("rank 0: flush bucket", "assemble", begin, end,
-                                 {{"flush", static_cast<std::int64_t>(state.assembly->flushes())},
-                                  {"bytes", static_cast<std::int64_t>(step->consumed)}});
+      state.work->recorder->span(
+        "rank 0: flush bucket", "assemble", begin, end,
+        {{"flush", static_cast<std::int64_t>(state.assembly->flushes() - (step->flush ? 1 : 0))},
+         {"bytes", static_cast<std::int64_t>(step->consumed)}});
       self->send(state.colleagues->gather_queue, RoundConsumed{step->consumed});
     }
     count(state);

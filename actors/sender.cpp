@@ -19,9 +19,9 @@ Failure superseded(std::uint64_t version) {
 void send_flush(Self self, const FlushSealed& flush) {
   SenderState& state = self->state;
   state.flush_begin = telemetry::now();
+  state.flush_sequence = flush.sequence;
   if (state.send.begin > state.send.end)
     state.send.begin = state.send.end = state.flush_begin.time_since_epoch().count();
-  state.flush_on_wire = flush.sequence;
   wire::FrameHeader header;
   header.type = static_cast<std::uint16_t>(wire::FrameType::flush);
   header.delivery = state.next_delivery - 1;
@@ -239,7 +239,9 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
     const telemetry::TimePoint now = telemetry::now();
     state.send.end = now.time_since_epoch().count();
     state.work->recorder->span("rank 0: sender", "flush on the wire", state.flush_begin, now,
-                               {{"flush", static_cast<std::int64_t>(state.flush_on_wire)}});
+                               {{"flush", static_cast<std::int64_t>(state.flush_sequence)},
+                                {"version", static_cast<std::int64_t>(state.begun.version)},
+                                {"seed", state.plan.kind == wire::DeliveryKind::seed ? 1 : 0}});
     self->send(state.colleagues->flush_bucket, FlushCredit{state.gather});
   }
   if (actions.over)

@@ -55,7 +55,7 @@ struct SenderState {
   std::vector<std::uint64_t> bytes_sent; ///< by worker, framing included
   wire::Span send;
   telemetry::TimePoint flush_begin;
-  std::uint64_t flush_on_wire = 0; ///< sequence
+  std::uint64_t flush_sequence = 0; ///< of the flush on the wire
 
   bool aborted = false; ///< the session is about to end: no further delivery begins
 };

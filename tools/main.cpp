@@ -36,8 +36,10 @@ void declare_replay(CLI::App& app, ReplayOptions& options) {
   CLI::App& command = *app.add_subcommand(
     "replay", "Replay checkpoints, one a version, through the whole pipeline and prove every worker right");
   add_topology(command, options.topology);
-  command.add_option("--checkpoints", options.checkpoints, "Safetensors files with the trainer's full tensors")
-    ->type_name("FILE")
+  command
+    .add_option("--checkpoints", options.checkpoints,
+                "The trainer's full tensors, one a version: safetensors files, indexes of several files, or folders")
+    ->type_name("CHECKPOINT")
     ->required();
   command.add_flag("--processes", options.processes, "Each trainer rank and worker is a process of its own");
   CLI::Option* dump =
@@ -54,9 +56,7 @@ void declare_trainer(CLI::App& app, TrainerCommand& options) {
   CLI::App& command = *app.add_subcommand("trainer", "Be one trainer rank");
   add_topology(command, options.topology);
   command.add_option("--rank", options.rank, "This rank; 0 is the root")->type_name("R")->required();
-  command.add_option("--checkpoints", options.checkpoints, "Safetensors files, one a version")
-    ->type_name("FILE")
-    ->required();
+  command.add_option("--checkpoints", options.checkpoints, "As in replay")->type_name("CHECKPOINT")->required();
   add_overrides(command, options.overrides);
   command.add_option("--listen-fd", options.listening_socket)->group("");
   add_ties(command, options.ties);
@@ -69,8 +69,8 @@ void declare_worker(CLI::App& app, WorkerCommand& options) {
   command.add_option("--dump", options.dump, "Write the parameters after the last version")->type_name("FILE");
   command.add_option("--dump-each", options.dump_each, "Write DIR/v<version>/worker-<W>.safetensors a version")
     ->type_name("DIR");
-  command.add_option("--verify", options.verify, "Prove every version with the trainer's checkpoints, one a version")
-    ->type_name("FILE");
+  command.add_option("--verify", options.verify, "Prove every version with the trainer's checkpoints, as in replay")
+    ->type_name("CHECKPOINT");
   add_overrides(command, options.overrides);
   add_ties(command, options.ties);
 }

@@ -2,6 +2,7 @@
 // input, 3 peer, deadline or port, 4 output, 5 internal).
 
 #include "deltawire/deltawire.hpp"
+#include "diff/diff_command.hpp"
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
 #include "replay/worker_command.hpp"
@@ -75,6 +76,20 @@ void declare_worker(CLI::App& app, WorkerCommand& options) {
   add_ties(command, options.ties);
 }
 
+void declare_diff(CLI::App& app, deltawire::diff::DiffOptions& options) {
+  CLI::App& command =
+    *app.add_subcommand("diff", "Show what changed between two checkpoints, and what moving it costs");
+  for (auto& [name, path] : {std::pair{"before", &options.before}, std::pair{"after", &options.after}})
+    command.add_option(name, *path, "A safetensors file, an index of several files, or a folder")
+      ->type_name("CHECKPOINT")
+      ->required();
+  command.add_option("--top", options.top, "Tensors with a row of their own: those with the most changes")
+    ->type_name("N")
+    ->check(CLI::NonNegativeNumber)
+    ->capture_default_str();
+  command.add_flag("--json", options.json, "Every tensor, as JSON");
+}
+
 ExitStatus usage_error(const std::string& message) {
   print_error({deltawire::Code::invalid_argument, message + "; see --help"});
   return ExitStatus::bad_input;
@@ -99,9 +114,11 @@ ExitStatus run(int argc, char** argv) {
   ReplayOptions replay;
   TrainerCommand trainer;
   WorkerCommand worker;
+  deltawire::diff::DiffOptions diff;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
   declare_worker(app, worker);
+  declare_diff(app, diff);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
     return usage_error("unknown command \"" + name + "\"");
@@ -116,6 +133,8 @@ ExitStatus run(int argc, char** argv) {
   }
   if (app.got_subcommand("replay"))
     return replay_command(replay);
+  if (app.got_subcommand("diff"))
+    return deltawire::diff::diff_command(diff);
   return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);
 }
 

@@ -2,6 +2,7 @@
 // input, 3 peer, deadline or port, 4 output, 5 internal).
 
 #include "deltawire/deltawire.hpp"
+#include "diff/diff_command.hpp"
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
 #include "replay/worker_command.hpp"
@@ -36,8 +37,10 @@ void declare_replay(CLI::App& app, ReplayOptions& options) {
   CLI::App& command = *app.add_subcommand(
     "replay", "Replay checkpoints, one a version, through the whole pipeline and prove every worker right");
   add_topology(command, options.topology);
-  command.add_option("--checkpoints", options.checkpoints, "Safetensors files with the trainer's full tensors")
-    ->type_name("FILE")
+  command
+    .add_option("--checkpoints", options.checkpoints,
+                "The trainer's full tensors, one a version: safetensors files, indexes of several files, or folders")
+    ->type_name("CHECKPOINT")
     ->required();
   command.add_flag("--processes", options.processes, "Each trainer rank and worker is a process of its own");
   CLI::Option* dump =
@@ -54,9 +57,7 @@ void declare_trainer(CLI::App& app, TrainerCommand& options) {
   CLI::App& command = *app.add_subcommand("trainer", "Be one trainer rank");
   add_topology(command, options.topology);
   command.add_option("--rank", options.rank, "This rank; 0 is the root")->type_name("R")->required();
-  command.add_option("--checkpoints", options.checkpoints, "Safetensors files, one a version")
-    ->type_name("FILE")
-    ->required();
+  command.add_option("--checkpoints", options.checkpoints, "As in replay")->type_name("CHECKPOINT")->required();
   add_overrides(command, options.overrides);
   command.add_option("--listen-fd", options.listening_socket)->group("");
   add_ties(command, options.ties);
@@ -69,10 +70,24 @@ void declare_worker(CLI::App& app, WorkerCommand& options) {
   command.add_option("--dump", options.dump, "Write the parameters after the last version")->type_name("FILE");
   command.add_option("--dump-each", options.dump_each, "Write DIR/v<version>/worker-<W>.safetensors a version")
     ->type_name("DIR");
-  command.add_option("--verify", options.verify, "Prove every version with the trainer's checkpoints, one a version")
-    ->type_name("FILE");
+  command.add_option("--verify", options.verify, "Prove every version with the trainer's checkpoints, as in replay")
+    ->type_name("CHECKPOINT");
   add_overrides(command, options.overrides);
   add_ties(command, options.ties);
+}
+
+void declare_diff(CLI::App& app, deltawire::diff::DiffOptions& options) {
+  CLI::App& command =
+    *app.add_subcommand("diff", "Show what changed between two checkpoints, and what moving it costs");
+  for (auto& [name, path] : {std::pair{"before", &options.before}, std::pair{"after", &options.after}})
+    command.add_option(name, *path, "A safetensors file, an index of several files, or a folder")
+      ->type_name("CHECKPOINT")
+      ->required();
+  command.add_option("--top", options.top, "Tensors with a row of their own: those with the most changes")
+    ->type_name("N")
+    ->check(CLI::NonNegativeNumber)
+    ->capture_default_str();
+  command.add_flag("--json", options.json, "Every tensor, as JSON");
 }
 
 ExitStatus usage_error(const std::string& message) {
@@ -99,9 +114,11 @@ ExitStatus run(int argc, char** argv) {
   ReplayOptions replay;
   TrainerCommand trainer;
   WorkerCommand worker;
+  deltawire::diff::DiffOptions diff;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
   declare_worker(app, worker);
+  declare_diff(app, diff);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
     return usage_error("unknown command \"" + name + "\"");
@@ -116,6 +133,8 @@ ExitStatus run(int argc, char** argv) {
   }
   if (app.got_subcommand("replay"))
     return replay_command(replay);
+  if (app.got_subcommand("diff"))
+    return deltawire::diff::diff_command(diff);
   return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);
 }
 

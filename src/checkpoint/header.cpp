@@ -1,5 +1,7 @@
 #include "checkpoint/header.hpp"
 
+#include "checkpoint/shown.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -12,19 +14,6 @@ namespace deltawire::checkpoint {
 namespace {
 
 constexpr std::string_view metadata_key = "__metadata__";
-
-/// Names come from the file: a message shows control characters escaped and cuts what is too long to read.
-std::string shown(std::string_view name) {
-  constexpr std::size_t longest = 200;
-  std::string text = "'";
-  for (char c : name.substr(0, longest)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      text += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    else
-      text += c;
-  }
-  return text + (name.size() > longest ? "...'" : "'");
-}
 
 /// Receives the header token by token. Every value has a place where it is legal; anything else stops the parse at
 /// once, so that depth and size of what is kept are bounded by the header itself.

@@ -1,9 +1,10 @@
 #include "checkpoint/safetensors.hpp"
 
+#include "checkpoint/descriptor.hpp"
 #include "checkpoint/header.hpp"
+#include "checkpoint/mapped_file.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,9 +13,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <numeric>
-#include <system_error>
 #include <unordered_map>
 
 namespace deltawire::checkpoint {
@@ -24,78 +23,23 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 constexpr std::uint64_t length_bytes = 8;
 
-std::string cause(int error) {
-  return std::generic_category().message(error);
-}
-
-/// Closes what it holds; close() tells whether the system accepted all of it.
-class Descriptor {
-public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0)
-      ::close(fd_);
-  }
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  /// 0, or the errno.
-  int close() {
-    const int result = ::close(fd_);
-    fd_ = -1;
-    return result == 0 ? 0 : errno;
-  }
-
-private:
-  int fd_;
-};
-
 } // namespace
 
 struct File::Mapping {
   std::string path;
-  const std::byte* base = nullptr;
-  std::size_t length = 0;
+  MappedFile file;
   std::vector<TensorView> tensors;
   std::unordered_map<std::string_view, std::size_t> by_name; ///< keys point into `tensors`
 
-  Mapping() = default;
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() {
-    if (base != nullptr)
-      ::munmap(const_cast<std::byte*>(base), length);
-  }
-
-  Result<void> map();
   Result<void> read_header();
 };
 
-Result<void> File::Mapping::map() {
-  // Non-blocking, so that a FIFO is refused below instead of waiting for its writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0)
-    return fail(Code::invalid_input, "{}: cannot be opened: {}", path, cause(errno));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0)
-    return fail(Code::invalid_input, "{}: cannot be examined: {}", path, cause(errno));
-  if (!S_ISREG(status.st_mode))
-    return fail(Code::invalid_input, "{}: is not a regular file", path);
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size < length_bytes)
-    return fail(Code::invalid_input, "{}: has {} bytes, too few for the 8-byte header length of a safetensors file",
-                path, size);
-  if (size > std::numeric_limits<std::size_t>::max())
-    return fail(Code::invalid_input, "{}: has {} bytes, more than this process can address", path, size);
-  void* address = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (address == MAP_FAILED)
-    return fail(Code::invalid_input, "{}: cannot be mapped: {}", path, cause(errno));
-  base = static_cast<const std::byte*>(address);
-  length = static_cast<std::size_t>(size);
-  return {};
-}
-
 Result<void> File::Mapping::read_header() {
+  const std::byte* base = file.bytes().data();
+  const std::uint64_t length = file.bytes().size();
+  if (length < length_bytes)
+    return fail(Code::invalid_input, "{}: has {} bytes, too few for the 8-byte header length of a safetensors file",
+                path, length);
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, base, sizeof header_bytes);
   if (header_bytes > max_header_bytes)
@@ -127,8 +71,10 @@ Result<void> File::Mapping::read_header() {
 Result<File> File::open(const std::string& path) {
   auto mapping = std::make_shared<Mapping>();
   mapping->path = path;
-  if (Result<void> mapped = mapping->map(); !mapped)
+  Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped)
     return pass_on(std::move(mapped));
+  mapping->file = std::move(*mapped);
   if (Result<void> read = mapping->read_header(); !read)
     return pass_on(std::move(read));
   File file;

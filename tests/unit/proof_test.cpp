@@ -34,8 +34,8 @@ Values counting(std::size_t count) {
 }
 
 /// A checkpoint of u16 tensors that count up from 0.
-checkpoint::File counting_file(const ScratchFolder& folder,
-                               const std::vector<std::pair<std::string, layout::Shape>>& tensors) {
+checkpoint::Checkpoint counting_file(const ScratchFolder& folder,
+                                     const std::vector<std::pair<std::string, layout::Shape>>& tensors) {
   std::vector<Values> storage;
   std::vector<checkpoint::TensorToWrite> to_write;
   storage.reserve(tensors.size());
@@ -46,7 +46,7 @@ checkpoint::File counting_file(const ScratchFolder& folder,
     to_write.push_back({name, DType::u16, shape, bytes_of(storage.emplace_back(counting(count)))});
   }
   REQUIRE(checkpoint::write(folder.path("counting"), to_write));
-  auto file = checkpoint::File::open(folder.path("counting"));
+  auto file = checkpoint::Checkpoint::open(folder.path("counting"));
   REQUIRE(file);
   return *file;
 }
@@ -71,7 +71,7 @@ struct Held {
 };
 
 /// The worker must hold exactly this, and every other value of every element must be noticed.
-void check_holds(const config::Topology& topology, const checkpoint::File& file, std::uint32_t index,
+void check_holds(const config::Topology& topology, const checkpoint::Checkpoint& file, std::uint32_t index,
                  std::vector<Held> held) {
   CAPTURE(index);
   const Result<Proof> proof = Proof::make(topology, file, index);
@@ -95,7 +95,7 @@ void check_holds(const config::Topology& topology, const checkpoint::File& file,
     }
 }
 
-void check_refused(const config::Topology& topology, const checkpoint::File& file, const std::string& why,
+void check_refused(const config::Topology& topology, const checkpoint::Checkpoint& file, const std::string& why,
                    std::uint32_t index = 0) {
   const Result<Proof> proof = Proof::make(topology, file, index);
   REQUIRE(!proof);

@@ -15,8 +15,8 @@ using test::contains;
 
 namespace {
 
-checkpoint::File open(const std::string& name) {
-  auto file = checkpoint::File::open(DELTAWIRE_TEST_DATA "/trace/" + name);
+checkpoint::Checkpoint open(const std::string& name) {
+  auto file = checkpoint::Checkpoint::open(DELTAWIRE_TEST_DATA "/trace/" + name);
   INFO((file ? "" : file.error().message));
   REQUIRE(file);
   return *file;
@@ -34,7 +34,7 @@ using Bytes = std::vector<std::byte>;
 /// Builds a worker's memory from slices of matrices.
 class Slices {
 public:
-  explicit Slices(const checkpoint::File& file) : file_(file) {}
+  explicit Slices(const checkpoint::Checkpoint& file) : file_(file) {}
 
   /// Appends rows begin..end of columns left..right of a matrix; what passes the end is cut off.
   void append(Bytes& to, const std::string& name, std::size_t begin, std::size_t end, std::size_t left,
@@ -66,11 +66,11 @@ public:
   }
 
 private:
-  const checkpoint::File& file_;
+  const checkpoint::Checkpoint& file_;
 };
 
 /// What worker `w` of two holds.
-std::map<std::string, Bytes> worker_memory(const checkpoint::File& hf, std::size_t w) {
+std::map<std::string, Bytes> worker_memory(const checkpoint::Checkpoint& hf, std::size_t w) {
   const Slices slices(hf);
   std::map<std::string, Bytes> memory;
   slices.rows(memory["model.embed_tokens.weight"], "model.embed_tokens.weight", w * 130, (w + 1) * 130);

@@ -13,7 +13,8 @@ std::string describe(const checkpoint::TensorView& tensor) {
   return fmt::format("{} {}", safetensors_name(tensor.dtype), layout::to_string(tensor.shape));
 }
 
-void compare_tensors(const checkpoint::File& first, const checkpoint::File& file, layout::Problems& problems) {
+void compare_tensors(const checkpoint::Checkpoint& first, const checkpoint::Checkpoint& file,
+                     layout::Problems& problems) {
   for (const checkpoint::TensorView& expected : first.tensors()) {
     const checkpoint::TensorView* found = file.find(expected.name);
     if (found == nullptr)
@@ -29,7 +30,7 @@ void compare_tensors(const checkpoint::File& first, const checkpoint::File& file
                    file.path(), tensor.name, first.path());
 }
 
-Result<std::vector<layout::Declaration>> declare_ranks(const Sides& sides, const checkpoint::File& first) {
+Result<std::vector<layout::Declaration>> declare_ranks(const Sides& sides, const checkpoint::Checkpoint& first) {
   std::vector<layout::LocalTensor> tensors;
   for (const checkpoint::TensorView& tensor : first.tensors())
     tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
@@ -81,16 +82,16 @@ Result<Sides> open_sides(const std::string& topology, std::span<const std::strin
   return Sides{std::move(*loaded), std::move(*trainer), std::move(*worker)};
 }
 
-Result<std::vector<checkpoint::File>> open_checkpoints(std::span<const std::string> paths) {
+Result<std::vector<checkpoint::Checkpoint>> open_checkpoints(std::span<const std::string> paths) {
   std::map<std::string, std::size_t> opened;
-  std::vector<checkpoint::File> files;
+  std::vector<checkpoint::Checkpoint> files;
   layout::Problems problems;
   for (const std::string& path : paths) {
     if (const auto earlier = opened.find(path); earlier != opened.end()) {
-      files.push_back(checkpoint::File{files[earlier->second]});
+      files.push_back(checkpoint::Checkpoint{files[earlier->second]});
       continue;
     }
-    auto file = checkpoint::File::open(path);
+    auto file = checkpoint::Checkpoint::open(path);
     if (!file) {
       problems.add(std::move(file).error());
       continue;
@@ -105,7 +106,7 @@ Result<std::vector<checkpoint::File>> open_checkpoints(std::span<const std::stri
   return files;
 }
 
-Result<void> check_layout(const Sides& sides, const checkpoint::File& first) {
+Result<void> check_layout(const Sides& sides, const checkpoint::Checkpoint& first) {
   auto ranks = declare_ranks(sides, first);
   if (!ranks)
     return pass_on(std::move(ranks));

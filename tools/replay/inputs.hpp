@@ -1,7 +1,7 @@
 // What a run starts from, opened and checked before anything starts: the topology and the trainer's checkpoints.
 #pragma once
 
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "config/topology.hpp"
 #include "layout/side.hpp"
 
@@ -24,12 +24,13 @@ struct Sides {
 /// Fails with every error of the file and of both sides' rules.
 [[nodiscard]] Result<Sides> open_sides(const std::string& topology, std::span<const std::string> overrides);
 
-/// Opens the files, one a version; a path given twice is opened once. Requires at least one path. Fails, naming file
-/// and tensor, on a file that is none and on tensors whose names, dtypes or shapes differ from the first file's.
-[[nodiscard]] Result<std::vector<checkpoint::File>> open_checkpoints(std::span<const std::string> paths);
+/// Opens the checkpoints, one a version, each a file, an index or a folder (see Checkpoint::open); a path given twice
+/// is opened once. Requires at least one path. Fails, naming path and tensor, on what is no checkpoint and on tensors
+/// whose names, dtypes or shapes differ from the first one's.
+[[nodiscard]] Result<std::vector<checkpoint::Checkpoint>> open_checkpoints(std::span<const std::string> paths);
 
 /// Checks that the trainer's tensors and the rules of both sides fit together: what every rank provides, what every
 /// worker reads, and that the one covers the other. All errors at once.
-[[nodiscard]] Result<void> check_layout(const Sides& sides, const checkpoint::File& first);
+[[nodiscard]] Result<void> check_layout(const Sides& sides, const checkpoint::Checkpoint& first);
 
 } // namespace deltawire::replay

@@ -314,7 +314,7 @@ std::optional<Use> use_of(const Map& map, const Match& match) {
   return use;
 }
 
-Result<std::vector<Slot>> slots_of(const Rules& trainer, const checkpoint::File& file) {
+Result<std::vector<Slot>> slots_of(const Rules& trainer, const checkpoint::Checkpoint& file) {
   std::vector<Slot> slots;
   std::map<std::string, std::string> sources;
   for (std::size_t t = 0; t < file.tensors().size(); ++t) {
@@ -650,7 +650,7 @@ void append(std::vector<Run>& runs, Index local, const Origin& origin) {
 
 /// The origin of every element of the full parameter.
 Result<std::vector<Origin>> origins_of(const std::string& name, const Shape& shape, const std::vector<Read>& reads,
-                                       bool may_have_padding, const checkpoint::File& file) {
+                                       bool may_have_padding, const checkpoint::Checkpoint& file) {
   std::vector<Origin> origins(static_cast<std::size_t>(count_of(shape)));
   for (const Read& read : reads) {
     auto here = elements_of(read.use, shape);
@@ -700,12 +700,12 @@ struct Proof::State {
   std::vector<ExpectedTensor> expected;
   std::vector<Parameter> parameters; ///< parallel to `expected`
 
-  static Result<std::shared_ptr<const State>> make(const config::Topology& topology, const checkpoint::File& first,
-                                                   std::uint32_t index);
+  static Result<std::shared_ptr<const State>> make(const config::Topology& topology,
+                                                   const checkpoint::Checkpoint& first, std::uint32_t index);
 };
 
-Result<std::shared_ptr<const Proof::State>> Proof::State::make(const config::Topology& topology,
-                                                               const checkpoint::File& first, std::uint32_t index) {
+Result<std::shared_ptr<const Proof::State>>
+Proof::State::make(const config::Topology& topology, const checkpoint::Checkpoint& first, std::uint32_t index) {
   const std::vector<layout::Axis>& axes = topology.worker.mesh.axes();
   Index workers = 1;
   for (const layout::Axis& axis : axes)
@@ -766,7 +766,7 @@ Result<std::shared_ptr<const Proof::State>> Proof::State::make(const config::Top
   return state;
 }
 
-Result<Proof> Proof::make(const config::Topology& topology, const checkpoint::File& first, std::uint32_t index) {
+Result<Proof> Proof::make(const config::Topology& topology, const checkpoint::Checkpoint& first, std::uint32_t index) {
   try {
     auto state = State::make(topology, first, index);
     if (!state)
@@ -783,7 +783,7 @@ const std::vector<ExpectedTensor>& Proof::expected() const noexcept {
   return state_->expected;
 }
 
-Result<std::uint64_t> Proof::compare(const checkpoint::File& version, std::span<const WorkerTensor> held) const {
+Result<std::uint64_t> Proof::compare(const checkpoint::Checkpoint& version, std::span<const WorkerTensor> held) const {
   const State& state = *state_;
   std::vector<const std::byte*> data;
   for (const Source& source : state.sources) {

@@ -2,7 +2,7 @@
 // files by index arithmetic over full tensors, element by element. It uses no layout code of the product.
 #pragma once
 
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "config/topology.hpp"
 #include "deltawire/dtype.hpp"
 #include "result.hpp"
@@ -38,7 +38,7 @@ public:
   /// Works out what worker `index` must hold, from the topology's rules and the tensors of `first` (the trainer's
   /// names, full tensors). Costs time and memory of a few words an element of the largest parameter. Fails where the
   /// rules do not say of every element what it must be.
-  [[nodiscard]] static Result<Proof> make(const config::Topology& topology, const checkpoint::File& first,
+  [[nodiscard]] static Result<Proof> make(const config::Topology& topology, const checkpoint::Checkpoint& first,
                                           std::uint32_t index);
 
   /// Sorted by name.
@@ -48,7 +48,7 @@ public:
   /// compared: all that the worker holds. Fails with Code::verification_failed, naming worker, tensor, local and full
   /// coordinates and both bit patterns of the first difference, and how many elements differ in all; or with
   /// Code::invalid_input where `version` lacks a tensor of the first file or has it in another form.
-  [[nodiscard]] Result<std::uint64_t> compare(const checkpoint::File& version,
+  [[nodiscard]] Result<std::uint64_t> compare(const checkpoint::Checkpoint& version,
                                               std::span<const WorkerTensor> held) const;
 
 private:

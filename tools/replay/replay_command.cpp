@@ -24,7 +24,7 @@ constexpr const char* meeting_point = "transport.master=\"127.0.0.1:1\"";
 /// Everything that a run needs, checked.
 struct Prepared {
   std::shared_ptr<const Sides> sides;
-  std::shared_ptr<const std::vector<checkpoint::File>> files;
+  std::shared_ptr<const std::vector<checkpoint::Checkpoint>> files;
 };
 
 Result<Prepared> prepare(const ReplayOptions& options) {
@@ -37,7 +37,7 @@ Result<Prepared> prepare(const ReplayOptions& options) {
   if (auto fits = check_layout(*sides, files->front()); !fits)
     return pass_on(std::move(fits));
   return Prepared{std::make_shared<const Sides>(std::move(*sides)),
-                  std::make_shared<const std::vector<checkpoint::File>>(std::move(*files))};
+                  std::make_shared<const std::vector<checkpoint::Checkpoint>>(std::move(*files))};
 }
 
 /// What the transports of the file or of --set must not be in the chosen mode.

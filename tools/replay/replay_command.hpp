@@ -10,7 +10,7 @@ namespace deltawire::replay {
 
 struct ReplayOptions {
   std::string topology;
-  std::vector<std::string> checkpoints; ///< one a version
+  std::vector<std::string> checkpoints; ///< one a version: a file, an index or a folder
   std::vector<std::string> overrides;   ///< "key.path=value"
   bool processes = false;               ///< a process a peer, instead of a thread
   std::string dump;                     ///< directory; empty: no dumps

@@ -10,35 +10,6 @@ namespace deltawire::replay {
 
 namespace {
 
-/// Three digits: "2.45", "24.5", "245".
-std::string three_digits(double value) {
-  if (value < 9.995)
-    return fmt::format("{:.2f}", value);
-  if (value < 99.95)
-    return fmt::format("{:.1f}", value);
-  return fmt::format("{:.0f}", value);
-}
-
-std::string scaled(double value, double step, std::span<const char* const> units) {
-  std::size_t unit = 0;
-  while (value >= step * 0.9995 && unit + 1 < units.size()) {
-    value /= step;
-    ++unit;
-  }
-  return three_digits(value) + units[unit];
-}
-
-std::string short_count(std::uint64_t count) {
-  if (count < 10'000'000)
-    return std::to_string(count);
-  static constexpr std::array units{"M", "G", "T"};
-  return scaled(static_cast<double>(count) * 1e-6, 1000, units);
-}
-
-std::string percent(double part, double whole) {
-  return whole > 0 ? three_digits(100 * part / whole) + "%" : "-";
-}
-
 /// Milliseconds, or seconds where those would be long.
 std::string milliseconds(double seconds) {
   if (seconds <= 0)
@@ -73,13 +44,6 @@ Row row_of(const Outcome& update, std::uint64_t dense_bytes) {
 }
 
 } // namespace
-
-std::string short_bytes(std::uint64_t bytes) {
-  if (bytes < 1000)
-    return std::to_string(bytes) + "B";
-  static constexpr std::array units{"KiB", "MiB", "GiB", "TiB"};
-  return scaled(static_cast<double>(bytes) / 1024, 1024, units);
-}
 
 std::string table_text(std::span<const Outcome> updates) {
   std::vector<Row> rows{

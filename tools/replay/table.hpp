@@ -2,14 +2,12 @@
 #pragma once
 
 #include "deltawire/deltawire.hpp"
+#include "numbers.hpp"
 
 #include <span>
 #include <string>
 
 namespace deltawire::replay {
-
-/// "981B", "158KiB", "1.25MiB": three digits, binary units.
-[[nodiscard]] std::string short_bytes(std::uint64_t bytes);
 
 /// Header and rows. `of dense` compares the bytes of an update with the seed's, which carries every value.
 [[nodiscard]] std::string table_text(std::span<const Outcome> updates);

@@ -23,7 +23,7 @@ struct Running {
 struct Shared {
   std::shared_ptr<const Seats> seats;
   std::shared_ptr<const Sides> sides;
-  std::shared_ptr<const std::vector<checkpoint::File>> files;
+  std::shared_ptr<const std::vector<checkpoint::Checkpoint>> files;
   std::shared_ptr<Record> record;
   Running running;
 
@@ -49,8 +49,8 @@ struct Shared {
 } // namespace
 
 bool run_in_threads(std::shared_ptr<const Seats> seats, std::shared_ptr<const Sides> sides,
-                    std::shared_ptr<const std::vector<checkpoint::File>> files, const std::shared_ptr<Record>& record,
-                    Progress& progress) {
+                    std::shared_ptr<const std::vector<checkpoint::Checkpoint>> files,
+                    const std::shared_ptr<Record>& record, Progress& progress) {
   const auto shared = std::make_shared<Shared>();
   shared->seats = std::move(seats);
   shared->sides = std::move(sides);

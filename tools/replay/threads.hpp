@@ -19,7 +19,7 @@ struct Seats {
 /// run, so that the caller must leave the process without tear-down (the record is complete by then). `seats`, `sides`
 /// and `files` are shared with those threads.
 [[nodiscard]] bool run_in_threads(std::shared_ptr<const Seats> seats, std::shared_ptr<const Sides> sides,
-                                  std::shared_ptr<const std::vector<checkpoint::File>> files,
+                                  std::shared_ptr<const std::vector<checkpoint::Checkpoint>> files,
                                   const std::shared_ptr<Record>& record, Progress& progress);
 
 } // namespace deltawire::replay

@@ -18,7 +18,8 @@ struct HeldShard {
 };
 
 /// Allocates the shards of all tensors and adds them to the publisher.
-Result<std::vector<HeldShard>> add_shards(Publisher& publisher, const Sides& sides, const checkpoint::File& first) {
+Result<std::vector<HeldShard>> add_shards(Publisher& publisher, const Sides& sides,
+                                          const checkpoint::Checkpoint& first) {
   std::vector<HeldShard> shards;
   for (const checkpoint::TensorView& tensor : first.tensors()) {
     auto shard = sides.trainer.shard(tensor.name, tensor.shape, publisher.rank());
@@ -40,7 +41,7 @@ Result<std::vector<HeldShard>> add_shards(Publisher& publisher, const Sides& sid
 }
 
 /// The optimizer step of a replay: the shards take the values of a checkpoint.
-void take_values(std::span<const HeldShard> shards, const checkpoint::File& file) {
+void take_values(std::span<const HeldShard> shards, const checkpoint::Checkpoint& file) {
   for (const HeldShard& held : shards)
     if (held.data)
       copy_shard(held.shard, held.element_bytes, file.find(held.name)->data.data(), held.data.get());
@@ -48,7 +49,7 @@ void take_values(std::span<const HeldShard> shards, const checkpoint::File& file
 
 } // namespace
 
-Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<const checkpoint::File> files,
+Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<const checkpoint::Checkpoint> files,
                          const EventSink& sink, const Turns& turns) {
   return catching([&]() -> Result<void> {
     std::vector<HeldShard> shards; // outlives the publisher, which reads it

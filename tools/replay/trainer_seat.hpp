@@ -30,7 +30,7 @@ using Turns = std::function<bool(std::size_t versions)>;
 /// Runs to the end of the session; stops at the first update that is not committed. The root tells of every update.
 /// Fails as the facade does, and with the outcome's error.
 [[nodiscard]] Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides,
-                                       std::span<const checkpoint::File> files, const EventSink& sink,
+                                       std::span<const checkpoint::Checkpoint> files, const EventSink& sink,
                                        const Turns& turns);
 
 } // namespace deltawire::replay

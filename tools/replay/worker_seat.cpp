@@ -34,7 +34,7 @@ public:
       subscriber.bind({tensor.name, tensor.dtype, tensor.shape, tensor.data.get(), {}});
   }
 
-  [[nodiscard]] Result<void> prove(const Proof& proof, const checkpoint::File& file) const {
+  [[nodiscard]] Result<void> prove(const Proof& proof, const checkpoint::Checkpoint& file) const {
     std::vector<WorkerTensor> views;
     for (const Tensor& tensor : tensors_)
       views.push_back({tensor.name, tensor.dtype, tensor.shape, std::span(tensor.data.get(), tensor.bytes)});
@@ -71,7 +71,7 @@ class Reader {
 public:
   /// Starts the thread, which works the proof out first: that may take long for a large model, and nobody waits for it
   /// before the first version is there to be proven. Without files there is no proof.
-  Reader(const WorkerSeat& seat, const config::Topology& topology, std::span<const checkpoint::File> files,
+  Reader(const WorkerSeat& seat, const config::Topology& topology, std::span<const checkpoint::Checkpoint> files,
          const EventSink& sink, const BoundMemory& memory)
     : seat_(seat), topology_(topology), files_(files), sink_(sink), memory_(memory), thread_([this] { run(); }) {}
   Reader(const Reader&) = delete;
@@ -169,7 +169,7 @@ private:
 
   const WorkerSeat& seat_;
   const config::Topology& topology_;
-  std::span<const checkpoint::File> files_;
+  std::span<const checkpoint::Checkpoint> files_;
   const EventSink& sink_;
   const BoundMemory& memory_;
   MaybeProof proof_; ///< the thread's, until it has ended
@@ -188,7 +188,7 @@ std::string dump_path(const std::string& directory, std::uint32_t worker) {
 }
 
 Result<void> run_worker(const WorkerSeat& seat, const config::Topology& topology,
-                        std::span<const checkpoint::File> files, const EventSink& sink) {
+                        std::span<const checkpoint::Checkpoint> files, const EventSink& sink) {
   return catching([&]() -> Result<void> {
     BoundMemory memory; // outlives the subscriber, which writes it
     Reader reader(seat, topology, files, sink, memory);

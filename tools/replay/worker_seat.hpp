@@ -24,6 +24,6 @@ struct WorkerSeat {
 /// Runs until the trainer closes the session. Tells of every version, with proof where `files` (one a version) are
 /// given; may be empty. Fails as the facade does, and with Code::output_failed for dumps.
 [[nodiscard]] Result<void> run_worker(const WorkerSeat& seat, const config::Topology& topology,
-                                      std::span<const checkpoint::File> files, const EventSink& sink);
+                                      std::span<const checkpoint::Checkpoint> files, const EventSink& sink);
 
 } // namespace deltawire::replay

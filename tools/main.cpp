@@ -141,7 +141,9 @@ ExitStatus run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN); // a reader that left is an error of the write, with a message
+  // A reader that left and a file that may not grow are errors of the write, with a message.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   ExitStatus status = ExitStatus::internal;
   const auto ran = catching([&]() -> deltawire::Result<void> {
     status = run(argc, argv);

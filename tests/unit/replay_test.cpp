@@ -101,6 +101,65 @@ TEST_CASE("a run is not verified when anything is missing") {
   CHECK(record.cause()->code == Code::verification_failed);
 }
 
+TEST_CASE("a worker that fails after the first update is not waited for, and is the cause in the end") {
+  Record record(3, 2);
+  record.note(held(0, 1));
+  record.note(held(1, 1));
+  record.note(UpdateEnded{committed(1)});
+  record.note(held(0, 2));
+  Outcome second = committed(2);
+  record.note(UpdateEnded{second});
+  CHECK(record.versions_held() == 1); // worker 1 has it, and may still prove it
+  record.note_death({Peer::Side::worker, 1}, "killed by signal 9 (Killed)");
+  CHECK(record.versions_held() == 2);
+  CHECK_FALSE(record.failed()); // the others go on
+  CHECK_THAT(record.cause()->message, Catch::Matchers::Contains("worker 1"));
+  Outcome third = committed(3);
+  third.workers[1].version = 1;
+  third.workers[1].state = "lost";
+  record.note(UpdateEnded{third});
+  CHECK(record.versions_held() == 2);
+  record.note(held(0, 3));
+  CHECK(record.versions_held() == 3);
+}
+
+TEST_CASE("a version that did not reach a worker is no verified run, and is told with the reason") {
+  Record record(2, 2);
+  record.note(held(0, 1));
+  record.note(held(1, 1));
+  record.note(UpdateEnded{committed(1)});
+  record.note(held(0, 2));
+  Outcome second = committed(2);
+  second.workers[1].version = 1;
+  second.workers[1].state = "lagging";
+  second.workers[1].error = "worker 1 made no progress";
+  record.note(UpdateEnded{second});
+  CHECK(record.versions_held() == 2);
+  REQUIRE(record.cause());
+  CHECK(record.cause()->code == Code::peer_failed);
+  CHECK_THAT(record.cause()->message, Catch::Matchers::Contains("version 2 did not reach worker 1") &&
+                                        Catch::Matchers::Contains("made no progress"));
+}
+
+TEST_CASE("a trainer that fails, or any peer before the first update, ends the run") {
+  Record record(2, 2);
+  SECTION("a worker that cannot start") {
+    record.note(ended(Peer::Side::worker, 1, Code::invalid_topology, "no such file"));
+  }
+  SECTION("a trainer, later") {
+    record.note(UpdateEnded{committed(1)});
+    record.note_death({Peer::Side::trainer, 1}, "killed by signal 9 (Killed)");
+  }
+  SECTION("an update that nobody took") {
+    Outcome outcome = committed(1);
+    outcome.committed = false;
+    outcome.error_message = "no replica";
+    record.note(UpdateEnded{outcome});
+  }
+  CHECK(record.failed());
+  CHECK(record.cause());
+}
+
 TEST_CASE("bits that differ come before every other cause") {
   Record record(2, 2);
   record.note(ended(Peer::Side::trainer, 0, Code::internal, "broken"));

@@ -240,6 +240,7 @@ public:
   Supervision(Children& children, const StopSignals& signals, std::chrono::nanoseconds stall, Record& record,
               Progress& progress)
     : children_(children), signals_(signals),
+      stall_(std::max<std::chrono::nanoseconds>(stall, std::chrono::seconds(1))),
       silence_(std::max<std::chrono::nanoseconds>(2 * stall, std::chrono::seconds(3))), record_(record),
       progress_(progress) {}
 
@@ -248,9 +249,9 @@ public:
     while (!all_ended()) {
       if (const int signal = wait_for_news(); signal != 0)
         return signal;
+      listen_for_pulses();
       progress_.show(record_.versions_held(), record_.versions());
       give_turns();
-      listen_for_pulses();
       if (!give_up_ && record_.failed())
         give_up_ = Clock::now() + grace;
       if (give_up_ && Clock::now() >= *give_up_)
@@ -270,13 +271,16 @@ private:
 
   /// A child that stands still says nothing, and nothing else may be waiting for it.
   void listen_for_pulses() {
-    for (Child& child : children_.list)
+    for (Child& child : children_.list) {
+      if (child.peer.side == Peer::Side::worker)
+        record_.note_silence(child.peer.index, Clock::now() - child.heard > stall_);
       if (!child.status && !child.killed_by_us && Clock::now() - child.heard > silence_) {
         record_.note_death(child.peer, fmt::format("no sign of life for {:.1f} s (update.stall)",
                                                    std::chrono::duration<double>(silence_).count()));
         child.killed_by_us = true;
         ::kill(child.pid, SIGKILL);
       }
+    }
   }
 
   [[nodiscard]] bool all_ended() const {
@@ -327,6 +331,7 @@ private:
 
   Children& children_;
   const StopSignals& signals_;
+  std::chrono::nanoseconds stall_;
   std::chrono::nanoseconds silence_; ///< after which a child counts as dead
   Record& record_;
   Progress& progress_;

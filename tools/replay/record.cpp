@@ -19,47 +19,75 @@ Failure not_committed(const Outcome& outcome) {
 
 } // namespace
 
-Record::Record(std::size_t versions, std::uint32_t workers)
-  : versions_(versions), held_(workers, 0), proven_(workers, 0) {}
+Record::Record(std::size_t versions, std::uint32_t workers) : versions_(versions), workers_(workers) {}
 
 void Record::note(const Event& event) {
   const std::lock_guard lock(mutex_);
   if (const auto* ended = std::get_if<UpdateEnded>(&event)) {
     updates_.push_back(ended->outcome);
-    if (!ended->outcome.committed)
+    if (!ended->outcome.committed) {
       failures_.push_back(not_committed(ended->outcome));
+      failed_ = true;
+    }
   } else if (const auto* held = std::get_if<VersionHeld>(&event)) {
-    if (held->worker >= held_.size())
+    if (held->worker >= workers_.size())
       return;
-    held_[held->worker] = held->version;
-    if (held->proof == VersionHeld::Proof::equal && held->version == proven_[held->worker] + 1)
-      proven_[held->worker] = held->version;
+    Worker& worker = workers_[held->worker];
+    worker.proven += held->proof == VersionHeld::Proof::equal && held->version > worker.held ? 1 : 0;
+    worker.held = held->version;
     if (held->proof == VersionHeld::Proof::different && !difference_)
       difference_ = Failure{Code::verification_failed,
                             fmt::format("verification failed: version {}: {}", held->version, held->difference)};
-  } else if (const auto& end = std::get<PeerEnded>(event); end.failure) {
-    failures_.push_back({end.failure->code, fmt::format("{}: {}", to_string(end.peer), end.failure->message)});
+  } else {
+    const auto& end = std::get<PeerEnded>(event);
+    if (end.failure)
+      failures_.push_back({end.failure->code, fmt::format("{}: {}", to_string(end.peer), end.failure->message)});
+    note_end(end.peer, end.failure.has_value());
   }
 }
 
 void Record::note_death(const Peer& peer, const std::string& how) {
   const std::lock_guard lock(mutex_);
+  note_end(peer, true);
   if (death_)
     return;
   std::string message = fmt::format("{}: its process was {}", to_string(peer), how);
-  if (peer.side == Peer::Side::worker && peer.index < held_.size())
-    message += fmt::format("; it held version {} of {}", held_[peer.index], versions_);
+  if (peer.side == Peer::Side::worker && peer.index < workers_.size())
+    message += fmt::format("; it held version {} of {}", workers_[peer.index].held, versions_);
   death_ = Failure{Code::peer_failed, std::move(message)};
+}
+
+void Record::note_end(const Peer& peer, bool failed) {
+  if (peer.side == Peer::Side::worker && peer.index < workers_.size())
+    workers_[peer.index].gone = true;
+  failed_ = failed_ || (failed && (peer.side == Peer::Side::trainer || updates_.empty()));
+}
+
+void Record::note_silence(std::uint32_t worker, bool silent) {
+  const std::lock_guard lock(mutex_);
+  if (worker < workers_.size())
+    workers_[worker].silent = silent;
 }
 
 bool Record::failed() const {
   const std::lock_guard lock(mutex_);
-  return death_ || !failures_.empty();
+  return failed_;
 }
 
 std::size_t Record::versions_held() const {
   const std::lock_guard lock(mutex_);
-  return held_.empty() ? 0 : *std::min_element(held_.begin(), held_.end());
+  std::size_t held = 0;
+  for (const Outcome& update : updates_) {
+    if (!update.committed)
+      return held;
+    for (const WorkerOutcome& reached : update.workers) {
+      const Worker& worker = workers_.at(reached.index);
+      if (reached.version == update.version && worker.held < update.version && !worker.gone && !worker.silent)
+        return held;
+    }
+    ++held;
+  }
+  return held;
 }
 
 std::vector<Outcome> Record::updates() const {
@@ -78,15 +106,27 @@ std::optional<Failure> Record::cause() const {
     return *first;
   if (!failures_.empty())
     return failures_.front();
+  if (auto version = missed())
+    return version;
   return unproven();
 }
 
+std::optional<Failure> Record::missed() const {
+  for (const Outcome& update : updates_)
+    for (const WorkerOutcome& worker : update.workers)
+      if (worker.version != update.version)
+        return Failure{Code::peer_failed, fmt::format("version {} did not reach worker {}, which was left at version "
+                                                      "{}: {}",
+                                                      update.version, worker.index, worker.version, worker.error)};
+  return std::nullopt;
+}
+
 std::optional<Failure> Record::unproven() const {
-  for (std::size_t worker = 0; worker < proven_.size(); ++worker)
-    if (proven_[worker] != versions_)
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker)
+    if (workers_[worker].proven != versions_)
       return Failure{Code::verification_failed,
                      fmt::format("verification failed: worker {} proved {} of {} versions (it holds version {})",
-                                 worker, proven_[worker], versions_, held_[worker])};
+                                 worker, workers_[worker].proven, versions_, workers_[worker].held)};
   if (updates_.size() != versions_)
     return Failure{Code::verification_failed,
                    fmt::format("verification failed: the root reported {} of {} updates", updates_.size(), versions_)};

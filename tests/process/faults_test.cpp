@@ -1,0 +1,237 @@
+// Real processes that die, stand still or are missing: the replicas that are left are served to the end, and exit
+// status, message and report say what happened.
+
+#include "catch.hpp"
+#include "checkpoint_files.hpp"
+#include "command.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <sys/resource.h>
+#include <thread>
+
+using namespace deltawire::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// small_topology with two replicas of two workers.
+std::string two_replicas() {
+  std::string topology = small_topology;
+  const std::string one = R"(mesh = [["tp", 2]])";
+  return topology.replace(topology.find(one), one.size(), R"(mesh = [["dp", 2], ["tp", 2]])");
+}
+
+/// A replay of `versions` versions to two replicas.
+struct Replay {
+  Scratch scratch;
+  std::unique_ptr<Running> running;
+  int versions;
+
+  explicit Replay(int count, const std::vector<std::string>& more = {}) : versions(count) {
+    std::vector<std::string> arguments{"replay",
+                                       scratch.write("two.toml", two_replicas()),
+                                       "--processes",
+                                       "--dump",
+                                       scratch.path("dumps"),
+                                       "--dump-each",
+                                       "--report",
+                                       scratch.path("report.json")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.push_back("--checkpoints");
+    const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
+    const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
+    for (int version = 0; version < versions; ++version)
+      arguments.push_back(version % 2 == 0 ? first : second);
+    running = std::make_unique<Running>(arguments);
+  }
+
+  void until_held(int version, int worker) const {
+    const std::string dump =
+      scratch.path("dumps/v" + std::to_string(version) + "/worker-" + std::to_string(worker) + ".safetensors");
+    for (int i = 0; i < 6000; ++i) {
+      if (std::filesystem::exists(dump))
+        return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    FAIL("worker " << worker << " does not come to version " << version);
+  }
+
+  [[nodiscard]] int newest_of(int worker) const {
+    int version = 1;
+    while (std::filesystem::exists(
+      scratch.path("dumps/v" + std::to_string(version + 1) + "/worker-" + std::to_string(worker) + ".safetensors")))
+      ++version;
+    return version;
+  }
+
+  [[nodiscard]] pid_t worker(const std::string& index) const {
+    const auto found = running->children({"worker", "--index", index});
+    REQUIRE(found.size() == 1);
+    return found.front();
+  }
+  [[nodiscard]] nlohmann::json report() const { return nlohmann::json::parse(read_file(scratch.path("report.json"))); }
+};
+
+/// Every update was taken by worker `index`, and what it dumped last is the last checkpoint.
+void check_served_to_the_end(const Replay& replay, std::size_t index) {
+  const auto report = replay.report();
+  REQUIRE(report.at("updates").size() == static_cast<std::size_t>(replay.versions));
+  for (const auto& update : report.at("updates")) {
+    CHECK(update.at("workers").at(index).at("version") == update.at("version"));
+    CHECK(update.at("workers").at(index).at("digest_ok") == true);
+  }
+  const auto model = small_model(replay.versions % 2 == 0 ? 2 : 1);
+  const auto dump = tensors_of(replay.scratch.path("dumps/worker-" + std::to_string(index) + ".safetensors"));
+  CHECK(dump.at("b").data == model[0].data);
+  CHECK(dump.at("a").data == model[1].data.substr(index % 2 == 0 ? 0 : 12, 12));
+}
+
+} // namespace
+
+TEST_CASE("a worker that is killed is named, and the other replica served to the end") {
+  Replay replay(300);
+  replay.until_held(3, 1);
+  ::kill(replay.worker("1"), SIGKILL);
+  const Ended ended = replay.running->wait(60);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, Contains("worker 1") && Contains("signal 9"));
+  check_served_to_the_end(replay, 2);
+  check_served_to_the_end(replay, 3);
+  const auto report = replay.report();
+  CHECK(report.at("verified") == false);
+  const auto& last = report.at("updates").back().at("workers");
+  CHECK(last.at(1).at("state") == "lost");
+  CHECK_THAT(last.at(1).at("error").get<std::string>(), Contains("worker 1"));
+  CHECK(last.at(0).at("version") == last.at(1).at("version")); // whole or not at all, a replica at a time
+}
+
+TEST_CASE("a worker that is stopped becomes a laggard within the stall deadline, nobody waits for its captures, and it "
+          "catches up") {
+  Replay replay(600, {"--set", "update.stall=1s", "--set", "update.engine=1s"});
+  replay.until_held(3, 2);
+  const pid_t stopped = replay.worker("2");
+  ::kill(stopped, SIGSTOP);
+  // The other replica goes on without it. (The parent would give it up after twice the deadline, 3 s at least.)
+  const int held = replay.newest_of(0);
+  replay.until_held(held + 5, 0);
+  ::kill(stopped, SIGCONT);
+  const Ended ended = replay.running->wait(60);
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, Contains("worker 2") && Contains("update.stall"));
+  check_served_to_the_end(replay, 0);
+  check_served_to_the_end(replay, 1);
+
+  const auto report = replay.report();
+  int missed = 0;
+  double longest = 0, longest_capture = 0;
+  for (const auto& update : report.at("updates")) {
+    missed += update.at("workers").at(2).at("version") != update.at("version") ? 1 : 0;
+    longest = std::max(longest, update.at("committed_s").get<double>());
+    longest_capture = std::max(longest_capture, update.at("captured_s").get<double>());
+    // A replica is whole: its two workers are at the same version.
+    CHECK(update.at("workers").at(2).at("version") == update.at("workers").at(3).at("version"));
+  }
+  CHECK(missed > 0);
+  CHECK(longest >= 0.9);                // one update waited for the deadline, not longer
+  CHECK(longest < 20);                  // (machines under load)
+  CHECK(longest_capture < longest / 2); // no capture did
+  const auto& last = report.at("updates").back().at("workers");
+  CHECK(last.at(2).at("version") == replay.versions);
+  CHECK(last.at(2).at("state") == "serving");
+}
+
+TEST_CASE("a worker that never comes is named by everybody when the connect deadline passes") {
+  const Scratch scratch;
+  const std::string topology = scratch.write("small.toml", small_topology);
+  const std::string file = scratch.write("1.safetensors", file_of(small_model(1)));
+  const int port = TakenPort{}.port(); // free again
+  const std::vector<std::string> common{"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set",
+                                        "update.connect=2s"};
+  const auto start = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), common.begin(), common.end());
+    return std::make_unique<Running>(arguments);
+  };
+  const auto root = start({"trainer", topology, "--rank", "0", "--checkpoints", file});
+  const auto other = start({"trainer", topology, "--rank", "1", "--checkpoints", file});
+  const auto worker = start({"worker", topology, "--index", "0"});
+  for (Running* running : {root.get(), other.get(), worker.get()}) {
+    const Ended ended = running->wait(30);
+    INFO(ended.err);
+    CHECK(ended.status == 3);
+    CHECK_THAT(ended.err, Contains("worker 1") && Contains("update.connect"));
+  }
+}
+
+TEST_CASE("a disk that fills up under the dumps is an output error that names the file") {
+  const Scratch scratch;
+  FileTensor tensor{"a", "BF16", {512, 512}, std::string(2 * 512 * 512, 'x')};
+  const std::string file = scratch.write("1.safetensors", file_of({tensor}));
+  const std::string topology = scratch.write("one.toml", "[trainer]\nmesh = []\n[worker]\nmesh = []\n");
+  // What a full disk does to a write, for files above 64 KiB; this process writes none meanwhile.
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{65536, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  Ended ended;
+  for (const bool processes : {false, true}) {
+    std::vector<std::string> arguments{"replay",        topology, "--quiet", "--dump", scratch.path("dumps"),
+                                       "--checkpoints", file};
+    if (processes)
+      arguments.insert(arguments.begin() + 2, "--processes");
+    ended = run_command(arguments);
+    CAPTURE(processes, ended.err);
+    CHECK(ended.status == 4);
+    CHECK_THAT(ended.err, Contains("worker-0.safetensors"));
+    CHECK_FALSE(std::filesystem::exists(scratch.path("dumps/worker-0.safetensors"))); // not half a file
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+}
+
+TEST_CASE("a trainer rank that is stopped is named by all the others, started by hand, within the stall deadline") {
+  const Scratch scratch;
+  const std::string topology = scratch.write("two.toml", two_replicas());
+  const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
+  const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
+  std::vector<std::string> checkpoints{"--checkpoints"};
+  for (int i = 0; i < 20000; ++i)
+    checkpoints.push_back(i % 2 == 0 ? first : second);
+  for (const std::string stopped : {"0", "1"}) {
+    CAPTURE(stopped);
+    const int port = TakenPort{}.port(); // free again
+    const auto start = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.end(), {"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set",
+                                         "update.stall=1s", "--set", "update.engine=1s"});
+      if (arguments.front() == "trainer")
+        arguments.insert(arguments.end(), checkpoints.begin(), checkpoints.end());
+      return std::make_unique<Running>(arguments);
+    };
+    std::vector<std::unique_ptr<Running>> others;
+    std::unique_ptr<Running> victim;
+    for (const std::string rank : {"0", "1"}) {
+      auto trainer = start({"trainer", topology, "--rank", rank});
+      if (rank == stopped)
+        victim = std::move(trainer);
+      else
+        others.push_back(std::move(trainer));
+    }
+    for (const std::string index : {"0", "1", "2", "3"})
+      others.push_back(start({"worker", topology, "--index", index, "--dump-each", scratch.path("by-hand" + stopped)}));
+    const std::string under_way = scratch.path("by-hand" + stopped + "/v3/worker-0.safetensors");
+    for (int i = 0; i < 6000 && !std::filesystem::exists(under_way); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    REQUIRE(std::filesystem::exists(under_way));
+    ::kill(victim->pid(), SIGSTOP);
+    for (const auto& running : others) {
+      const Ended ended = running->wait(30);
+      INFO(ended.err);
+      CHECK(ended.status == 3);
+      CHECK_THAT(ended.err, Contains("rank " + stopped) && Contains("update.stall"));
+    }
+  }
+}

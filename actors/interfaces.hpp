@@ -189,6 +189,11 @@ struct WorkerSilent {
   bool silent = true;
   Failure reason;
 };
+/// A new process of a worker has agreed.
+struct WorkerJoined {
+  std::uint32_t worker = 0;
+  std::shared_ptr<Port> control, data;
+};
 struct UpdateOver {
   wire::DeliveryReport report;
   wire::NextUpdate next;
@@ -243,6 +248,7 @@ CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherBegin))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherDrop))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateAbandon))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkerSilent))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkerJoined))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateOver))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ConnectRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PublishRequest))
@@ -283,6 +289,7 @@ DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherBegin)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherDrop)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateAbandon)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkerSilent)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkerJoined)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateOver)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ConnectRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PublishRequest)
@@ -331,17 +338,19 @@ using FlushBucketActor = caf::typed_actor<caf::reacts_to<GatherBegin>,    ///< s
                                           caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
 /// Root: delivers flushes to the workers, keeps the record of each.
-using SenderActor = caf::typed_actor<caf::reacts_to<UpdateBegin>,    ///< deliver an update, to whom it fits
-                                     caf::reacts_to<GatherFinished>, ///< what the ranks reported
-                                     caf::reacts_to<FlushSealed>,    ///< send it once the workers are ready
-                                     caf::reacts_to<DeliverySealed>, ///< the final manifest
-                                     caf::reacts_to<FrameArrived>,   ///< what workers answer
-                                     caf::reacts_to<PortClosed>,     ///< a worker is gone
-                                     caf::reacts_to<WorkerSilent>,   ///< a worker is not heard of, or again
-                                     caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
-                                     caf::reacts_to<UpdateAbandon>,  ///< fold it into the next one
-                                     caf::reacts_to<Tick>,           ///< deadlines
-                                     caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
+using SenderActor =
+  caf::typed_actor<caf::reacts_to<UpdateBegin>,    ///< deliver an update, to whom it fits
+                   caf::reacts_to<GatherFinished>, ///< what the ranks reported
+                   caf::reacts_to<FlushSealed>,    ///< send it once the workers are ready
+                   caf::reacts_to<DeliverySealed>, ///< the final manifest
+                   caf::reacts_to<FrameArrived>,   ///< what workers answer
+                   caf::reacts_to<PortClosed>,     ///< a worker is gone
+                   caf::reacts_to<WorkerJoined>,   ///< a worker's new process, in place of the one that is gone
+                   caf::reacts_to<WorkerSilent>,   ///< a worker is not heard of, or again
+                   caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
+                   caf::reacts_to<UpdateAbandon>,  ///< fold it into the next one
+                   caf::reacts_to<Tick>,           ///< deadlines
+                   caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
 /// Worker: verifies, stages, commits into the bound memory.
 using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>, ///< delivery messages and flushes

@@ -68,11 +68,15 @@ std::string Port::name() const {
   return fmt::format("{} ({})", sync::peer_name(role_, index_), connection_->peer());
 }
 
-std::uint64_t Port::send_payload(std::uint16_t type, std::uint64_t delivery, Bytes payload) {
+std::uint64_t Port::send_encoded(std::uint16_t type, std::shared_ptr<const Bytes> payload) {
+  return send_payload(type, 0, std::move(payload));
+}
+
+std::uint64_t Port::send_payload(std::uint16_t type, std::uint64_t delivery, std::shared_ptr<const Bytes> payload) {
   wire::FrameHeader header;
   header.type = type;
   header.delivery = delivery;
-  return send_data(header, std::make_shared<const Bytes>(std::move(payload)));
+  return send_data(header, std::move(payload));
 }
 
 std::uint64_t Port::send_data(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,

@@ -310,6 +310,8 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
         send_manifest(self);
     },
     [self](const FrameArrived& frame) {
+      if (frame.port->role() == wire::Role::worker && frame.port != self->state.ports.control[frame.port->index()])
+        return; // of a process that was replaced
       if (frame.port->role() != wire::Role::worker || frame.port->channel() != wire::Channel::control)
         return frame.port->abort(
           Failure{Code::invalid_input,
@@ -335,7 +337,17 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
       }
     },
     [self](const PortClosed& closed) {
-      carry_out(self, self->state.delivery->lost(closed.port->index(), closed.reason, telemetry::now_ns()));
+      SenderState& state = self->state;
+      const std::uint32_t worker = closed.port->index();
+      // Another process may have taken its place, or be about to.
+      if (closed.port == state.ports.control[worker] || closed.port == state.ports.data[worker])
+        carry_out(self, state.delivery->lost(worker, closed.reason, telemetry::now_ns()));
+    },
+    [self](const WorkerJoined& joined) {
+      SenderState& state = self->state;
+      state.ports.control[joined.worker] = joined.control;
+      state.ports.data[joined.worker] = joined.data;
+      state.delivery->joined(joined.worker);
     },
     [self](const WorkerSilent& news) {
       SenderState& state = self->state;

@@ -139,8 +139,11 @@ void plan_next(Self self, const wire::NextUpdate& next) {
 void delivered(Self self, const wire::DeliveryReport& report) {
   TrainerSupervisorState& state = self->state;
   const auto found = state.tickets.find(report.version);
-  if (found == state.tickets.end())
+  if (found == state.tickets.end()) {
+    if (report.version > state.deliveries_over)
+      state.early.emplace(report.version, report);
     return;
+  }
   state.deliveries_over = report.version;
   state.delivering = 0;
   found->second->set_report(report);
@@ -273,8 +276,13 @@ void agree(Self self) {
       return fail_session(self, spawned.error());
     for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
       state.ranks.control[rank]->send(agreement(std::move(made.ranks[rank])));
-    for (std::uint32_t worker = 0; worker < state.setup->workers; ++worker)
-      state.worker_control[worker]->send(agreement(std::move(made.workers[worker])));
+    std::map<std::uint64_t, std::shared_ptr<const Bytes>> alike; // replicas get the same
+    for (std::uint32_t worker = 0; worker < state.setup->workers; ++worker) {
+      auto encoded = std::make_shared<const Bytes>(wire::encode(agreement(std::move(made.workers[worker]))));
+      const auto kept = alike.try_emplace(wire::checksum(*encoded), encoded).first->second;
+      state.agreed[worker].agreement = *kept == *encoded ? kept : encoded;
+      state.worker_control[worker]->send_encoded(wire::Agreement::type, state.agreed[worker].agreement);
+    }
     (void)state.agreement->agreed(wire::Role::rank, 0);
   }
   if (state.agreement->all_agreed()) {
@@ -289,6 +297,64 @@ void turn_away(Self self, const std::shared_ptr<Port>& port, const Failure& fail
   port->close();
 }
 
+// Workers that join a running session
+// ----------------------------------------------------------------------------------------
+
+void on_late_hello(Self self, const std::shared_ptr<Port>& port, const wire::Hello& hello) {
+  TrainerSupervisorState& state = self->state;
+  if (const auto welcome = state.agreement->rejoin(hello); !welcome)
+    return turn_away(self, port, welcome.error());
+  TrainerSupervisorState::Joining& joining = state.joining[hello.index];
+  if (joining.incarnation != hello.incarnation) // an attempt that came to nothing
+    joining = {hello.incarnation, nullptr, nullptr};
+  (hello.channel == wire::Channel::control ? joining.control : joining.data) = port;
+  port->identify(hello.role, hello.index, hello.channel);
+  port->join_session(state.session);
+  port->send(wire::Welcome{state.session});
+  if (joining.control && joining.data)
+    joining.control->send(wire::Catalogue{*state.catalogue});
+}
+
+/// The worker that joins and speaks on this port, if it is one.
+TrainerSupervisorState::Joining* joining_on(Self self, const std::shared_ptr<Port>& port) {
+  const auto found = self->state.joining.find(port->index());
+  const bool joins = port->role() == wire::Role::worker && found != self->state.joining.end() &&
+                     (found->second.control == port || found->second.data == port);
+  return joins ? &found->second : nullptr;
+}
+
+void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorState::Joining& joining) {
+  TrainerSupervisorState& state = self->state;
+  const std::uint32_t worker = frame.port->index();
+  if (frame.header.type == wire::DeclareWorker::type && joining.control == frame.port && joining.data) {
+    if (wire::checksum(*frame.body) != state.agreed[worker].declaration)
+      return turn_away(
+        self, frame.port,
+        Failure{Code::disagreement, fmt::format("worker {} declares other parameters than its predecessor did when the "
+                                                "session began: bind the same ones, or restart the session",
+                                                worker)});
+    joining.control->send_encoded(wire::Agreement::type, state.agreed[worker].agreement);
+    return;
+  }
+  if (frame.header.type == wire::Agreed::type && joining.control == frame.port && joining.data) {
+    // A predecessor whose connections are still open is not there any more.
+    const Failure replaced{Code::peer_failed, fmt::format("worker {}: another process has taken its place", worker)};
+    for (const auto& port : {state.worker_control[worker], state.worker_data[worker]}) {
+      self->send(state.colleagues->sender, PortClosed{port, replaced});
+      port->abort(replaced);
+    }
+    state.worker_control[worker] = joining.control;
+    state.worker_data[worker] = joining.data;
+    self->send(state.colleagues->sender, WorkerJoined{worker, joining.control, joining.data});
+    joining.control->send(wire::Connected{});
+    state.joining.erase(worker);
+    return;
+  }
+  if (frame.header.type != wire::Heartbeat::type)
+    frame.port->abort(Failure{Code::invalid_input, fmt::format("{} sent {} while it joined", frame.port->name(),
+                                                               wire::type_name(frame.header.type))});
+}
+
 void on_hello(Self self, const FrameArrived& frame) {
   TrainerSupervisorState& state = self->state;
   const auto hello = decode<wire::Hello>(frame);
@@ -296,11 +362,7 @@ void on_hello(Self self, const FrameArrived& frame) {
     return frame.port->abort(
       Failure{Code::invalid_input, fmt::format("{} did not introduce itself", frame.port->name())});
   if (state.phase != Phase::connecting)
-    return turn_away(
-      self, frame.port,
-      Failure{Code::disagreement, fmt::format("{} comes too late: the session is running (joining later is "
-                                              "not supported yet)",
-                                              sync::peer_name(hello->role, hello->index))});
+    return on_late_hello(self, frame.port, *hello);
   if (const auto welcome = state.agreement->hello(*hello); !welcome)
     return turn_away(self, frame.port, welcome.error());
   frame.port->identify(hello->role, hello->index, hello->channel);
@@ -322,11 +384,15 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   const auto declared = [&](auto&& message) {
     if (!message)
       return fail_session(self, message.error());
+    if (frame.port->role() == wire::Role::worker)
+      state.agreed[frame.port->index()].declaration = wire::checksum(*frame.body);
     if (auto taken = state.agreement->declare(frame.port->role(), frame.port->index(), std::move(message->declaration));
         !taken)
       return fail_session(self, taken.error());
     agree(self);
   };
+  if (auto* joining = joining_on(self, frame.port))
+    return on_joining_frame(self, frame, *joining);
   switch (frame.header.type) {
   case wire::DeclareRank::type:
     return declared(decode<wire::DeclareRank>(frame));
@@ -486,6 +552,7 @@ void connect(Self self, const ConnectRequest& request) {
   state.session = random_identity();
   state.worker_control.resize(setup.workers);
   state.worker_data.resize(setup.workers);
+  state.agreed.resize(setup.workers);
   state.agreement = std::make_unique<sync::AgreementRoot>(setup.world, setup.workers, setup.topology.worker.unused,
                                                           setup.topology.actors.gather_queue.window,
                                                           config::fingerprint(setup.topology));
@@ -556,6 +623,10 @@ void port_closed(Self self, const PortClosed& closed) {
     return end_if_done(self);
   if (!closed.port->identified() || state.phase == Phase::failed || state.setup->status->ended())
     return;
+  if (joining_on(self, closed.port)) {
+    state.joining.erase(closed.port->index());
+    return;
+  }
   // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
   if (first_time && closed.port->channel() == wire::Channel::data)
     return self->delayed_send(TrainerSupervisorActor{self}, goodbye_grace, closed);
@@ -678,6 +749,8 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
       state.capturing.emplace(request.ticket->version, request.ticket);
       state.queued.push_back(request.ticket);
       advance(self);
+      if (const auto early = state.early.extract(request.ticket->version))
+        delivered(self, early.mapped());
     },
     [self](const CloseRequest& request) { close(self, request); },
     [self](const PortOpened& message) { opened(self, message); },

@@ -35,13 +35,26 @@ struct TrainerSupervisorState {
   std::optional<std::vector<layout::SlotSpec>> catalogue;
   std::uint32_t welcomes = 0;
 
+  // workers that come, or come back, while the session runs (root)
+  struct Agreed {
+    std::uint64_t declaration = 0; ///< checksum of what the worker declared
+    std::shared_ptr<const Bytes> agreement;
+  };
+  std::vector<Agreed> agreed; ///< by worker
+  struct Joining {
+    std::uint64_t incarnation = 0;
+    std::shared_ptr<Port> control, data;
+  };
+  std::map<std::uint32_t, Joining> joining; ///< by worker
+
   // running
   std::shared_ptr<const Colleagues> colleagues;
   std::size_t children = 0;
   std::map<std::uint64_t, std::shared_ptr<TicketPromise>> tickets; ///< by version, until reported
   std::map<std::uint64_t, std::shared_ptr<TicketPromise>>
-    capturing;                                       ///< by version, until captured: may outlast a report
-  std::deque<std::shared_ptr<TicketPromise>> queued; ///< not handed to the Snapshotter yet
+    capturing;                                         ///< by version, until captured: may outlast a report
+  std::map<std::uint64_t, wire::DeliveryReport> early; ///< by version: over before this rank's publish() was called
+  std::deque<std::shared_ptr<TicketPromise>> queued;   ///< not handed to the Snapshotter yet
   std::uint64_t captures_started = 0;
   std::uint64_t deliveries_over = 0;
   std::uint64_t delivering = 0;    ///< root: version, 0 = none

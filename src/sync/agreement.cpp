@@ -22,11 +22,10 @@ AgreementRoot::Peer* AgreementRoot::find(wire::Role role, std::uint32_t index) n
   return index < peers.size() ? &peers[index] : nullptr;
 }
 
-Result<void> AgreementRoot::hello(const wire::Hello& hello) {
+Result<void> AgreementRoot::check_membership(const wire::Hello& hello) const {
   const std::string name = peer_name(hello.role, hello.index);
   const std::size_t count = hello.role == wire::Role::rank ? ranks_.size() : workers_.size();
-  Peer* peer = find(hello.role, hello.index);
-  if (peer == nullptr || hello.count != count)
+  if (hello.index >= count || hello.count != count)
     return fail(Code::disagreement, "{} of {}: the root's topology has {} {}s", name, hello.count, count,
                 hello.role == wire::Role::rank ? "rank" : "worker");
   if (hello.fingerprint != fingerprint_)
@@ -34,6 +33,22 @@ Result<void> AgreementRoot::hello(const wire::Hello& hello) {
                 "{} has other settings than the root: give every process the same topology file and "
                 "overrides",
                 name);
+  return {};
+}
+
+Result<void> AgreementRoot::rejoin(const wire::Hello& hello) const {
+  if (hello.role == wire::Role::rank)
+    return fail(Code::disagreement,
+                "{} comes too late: the session is running, and only workers may join it. Restart all ranks",
+                peer_name(hello.role, hello.index));
+  return check_membership(hello);
+}
+
+Result<void> AgreementRoot::hello(const wire::Hello& hello) {
+  if (auto member = check_membership(hello); !member)
+    return member;
+  const std::string name = peer_name(hello.role, hello.index);
+  Peer* peer = find(hello.role, hello.index);
   bool& channel = hello.channel == wire::Channel::control ? peer->control : peer->data;
   if (channel || (peer->incarnation != 0 && peer->incarnation != hello.incarnation))
     return fail(Code::disagreement, "{} is connected already: two processes have the same index", name);

@@ -25,6 +25,9 @@ public:
   /// already.
   [[nodiscard]] Result<void> hello(const wire::Hello& hello);
 
+  /// A worker's process introduces itself to a running session. Fails when it does not belong there.
+  [[nodiscard]] Result<void> rejoin(const wire::Hello& hello) const;
+
   [[nodiscard]] Result<void> declare(wire::Role role, std::uint32_t index, layout::Declaration declaration);
 
   /// The catalogue, once every rank has declared.
@@ -52,6 +55,7 @@ private:
     bool agreed = false;
   };
   [[nodiscard]] Peer* find(wire::Role role, std::uint32_t index) noexcept;
+  [[nodiscard]] Result<void> check_membership(const wire::Hello& hello) const;
   [[nodiscard]] static std::vector<layout::Declaration> take(std::vector<Peer>& peers);
 
   std::vector<Peer> ranks_;

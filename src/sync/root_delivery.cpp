@@ -321,6 +321,13 @@ RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& why, Na
   return actions;
 }
 
+void RootDelivery::joined(std::uint32_t w) {
+  if (w >= workers_.size() || !records_[w].lost)
+    return;
+  workers_[w] = Worker{};
+  records_[w] = Record{};
+}
+
 RootDelivery::Actions RootDelivery::silent(std::uint32_t w, const Failure& why, Nanoseconds now) {
   if (w >= workers_.size() || records_[w].lost || workers_[w].silent)
     return {};

@@ -105,6 +105,8 @@ public:
   /// Nothing was heard of the worker for too long; heard() when that is over.
   [[nodiscard]] Actions silent(std::uint32_t worker, const Failure& reason, Nanoseconds now);
   void heard(std::uint32_t worker) { workers_[worker].silent = false; }
+  /// A new process stands in for a worker that is lost: it has nothing, and the next update seeds it.
+  void joined(std::uint32_t worker);
   /// The trainer's side cannot go on.
   [[nodiscard]] Actions abort(const Failure& reason, Nanoseconds now);
   /// The update is folded into the next one. Only before its commit (else nothing happens), and then at once: nobody's

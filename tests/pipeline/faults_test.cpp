@@ -267,6 +267,45 @@ TEST_CASE("updates go on without a worker that left, and fail by name when none 
   }
 }
 
+TEST_CASE("a worker that comes back with nothing serves nothing until the next update has seeded it") {
+  const bool closed = GENERATE(true, false); // false: its connections are still open, nobody is behind them
+  Scenario scenario = two_ranks(8, 4);
+  scenario.topology.replace(scenario.topology.find("[[\"dp\", 4]]"), 11, "[[\"dp\", 2], [\"tp\", 2]]");
+  Job job(scenario, {"update.stall=5s"});
+  job.seed();
+  job.change(1, 0x1111);
+  check_all_serve(job, job.update());
+  CHECK(job.session->restart(3, closed) == "");
+  CHECK(job.session->worker(3).version() == 0);
+  job.change(2, 0x2222);
+  const Outcome third = job.update(); // in time for its catch-up, or one update later
+  CHECK(third.committed);
+  CHECK(third.workers[0].version == 3);
+  CHECK(job.session->compare(job.values, 0) == "");
+  job.change(3, 0x3333);
+  check_all_serve(job, job.update());
+  job.change(0, 0x4444);
+  check_all_serve(job, job.update());
+  // Again, both of a replica, while updates go on.
+  CHECK(job.session->restart(2, closed) == "");
+  CHECK(job.session->restart(3, closed) == "");
+  job.change(7, 0x7777);
+  CHECK(job.update().workers[1].version == 6);
+  check_all_serve(job, job.update());
+}
+
+TEST_CASE("a session without workers waits for one to come back") {
+  Job job(two_ranks(8, 1));
+  job.seed();
+  job.session->worker(0).close();
+  job.change(1, 0x1111);
+  CHECK_FALSE(job.update().committed);
+  CHECK(job.session->restart(0) == "");
+  job.change(2, 0x2222);
+  (void)job.update();
+  check_all_serve(job, job.update());
+}
+
 TEST_CASE("a quorum that is not reached undoes the update everywhere") {
   Job job(two_ranks(8, 3), {"update.quorum=2", "actors.applier.stage=1B"});
   job.seed(); // in place: no stage

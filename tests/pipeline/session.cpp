@@ -76,15 +76,15 @@ std::vector<std::string> inproc_overrides() {
 
 Session::Session(const Scenario& scenario, const std::vector<std::string>& overrides)
   : scenario_(&scenario), committed_(scenario.workers.size()) {
-  const std::string topology = folder_.write("topology.toml", scenario.topology);
-  std::vector<std::string> all = inproc_overrides();
-  all.insert(all.end(), overrides.begin(), overrides.end());
+  topology_ = folder_.write("topology.toml", scenario.topology);
+  overrides_ = inproc_overrides();
+  overrides_.insert(overrides_.end(), overrides.begin(), overrides.end());
   for (std::uint32_t r = 0; r < scenario.ranks.size(); ++r) {
     TrainerOptions options;
     options.rank = r;
     options.world = static_cast<std::uint32_t>(scenario.ranks.size());
-    options.overrides = all;
-    publishers_.push_back(Publisher::open(topology, std::move(options)));
+    options.overrides = overrides_;
+    publishers_.push_back(Publisher::open(topology_, std::move(options)));
     auto& memories = rank_memory_.emplace_back();
     for (const Held& held : scenario.ranks[r]) {
       memories.emplace_back(held);
@@ -92,16 +92,35 @@ Session::Session(const Scenario& scenario, const std::vector<std::string>& overr
       publishers_.back().add({held.parameter, held.dtype, held.full_shape, data, held.strides});
     }
   }
-  for (std::uint32_t w = 0; w < scenario.workers.size(); ++w) {
-    subscribers_.push_back(Subscriber::open(topology, {w, all}));
-    subscribers_.back().on_commit([this, w](Version version, std::span<const Change> changes) {
-      const std::lock_guard lock(mutex_);
-      committed_[w].push_back({version, {changes.begin(), changes.end()}});
-    });
-    auto& memories = worker_memory_.emplace_back();
-    for (const Held& held : scenario.workers[w])
-      memories.emplace_back(held);
-  }
+  worker_memory_.resize(scenario.workers.size());
+  for (std::size_t w = 0; w < scenario.workers.size(); ++w)
+    open_worker(w);
+}
+
+void Session::open_worker(std::size_t w) {
+  Subscriber subscriber = Subscriber::open(topology_, {static_cast<std::uint32_t>(w), overrides_});
+  subscriber.on_commit([this, w](Version version, std::span<const Change> changes) {
+    const std::lock_guard lock(mutex_);
+    committed_[w].push_back({version, {changes.begin(), changes.end()}});
+  });
+  worker_memory_[w].clear();
+  for (const Held& held : scenario_->workers[w])
+    worker_memory_[w].emplace_back(held);
+  if (w < subscribers_.size())
+    subscribers_[w] = std::move(subscriber);
+  else
+    subscribers_.push_back(std::move(subscriber));
+}
+
+std::string Session::restart(std::size_t w, bool close_before) {
+  if (close_before)
+    subscribers_[w].close();
+  else
+    replaced_.push_back(std::move(subscribers_[w]));
+  return at_once(1, [&](std::size_t) {
+    open_worker(w);
+    bind_and_start(w);
+  })[0];
 }
 
 Session::~Session() {
@@ -128,26 +147,29 @@ std::vector<std::string> Session::connect() {
   return at_once(publishers_.size() + subscribers_.size(), [this](std::size_t member) {
     if (member < publishers_.size())
       return publishers_[member].connect();
-    const std::size_t w = member - publishers_.size();
-    const std::vector<Held>& held = scenario_->workers[w];
-    // The product tells shapes; the scenario may know better (strides), and knows how many elements there must be.
-    std::map<std::string, std::vector<std::int64_t>> shapes;
-    for (const ParameterInfo& info : subscribers_[w].parameters())
-      shapes[info.name] = info.shape;
-    for (std::size_t h = 0; h < held.size(); ++h) {
-      const std::vector<std::int64_t>& shape =
-        held[h].local_shape.empty() ? shapes[held[h].parameter] : held[h].local_shape;
-      std::int64_t count = 1;
-      for (const std::int64_t extent : shape)
-        count *= extent;
-      if (count != static_cast<std::int64_t>(held[h].elements.size()))
-        throw Error(Code::internal, fmt::format("worker {}: '{}' has shape {}, the scenario {} elements", w,
-                                                held[h].parameter, shape, held[h].elements.size()));
-      subscribers_[w].bind({held[h].parameter, held[h].dtype, shape,
-                            held[h].elements.empty() ? nullptr : worker_memory_[w][h].data(), held[h].strides});
-    }
-    subscribers_[w].start();
+    bind_and_start(member - publishers_.size());
   });
+}
+
+void Session::bind_and_start(std::size_t w) {
+  const std::vector<Held>& held = scenario_->workers[w];
+  // The product tells shapes; the scenario may know better (strides), and knows how many elements there must be.
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const ParameterInfo& info : subscribers_[w].parameters())
+    shapes[info.name] = info.shape;
+  for (std::size_t h = 0; h < held.size(); ++h) {
+    const std::vector<std::int64_t>& shape =
+      held[h].local_shape.empty() ? shapes[held[h].parameter] : held[h].local_shape;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape)
+      count *= extent;
+    if (count != static_cast<std::int64_t>(held[h].elements.size()))
+      throw Error(Code::internal, fmt::format("worker {}: '{}' has shape {}, the scenario {} elements", w,
+                                              held[h].parameter, shape, held[h].elements.size()));
+    subscribers_[w].bind({held[h].parameter, held[h].dtype, shape,
+                          held[h].elements.empty() ? nullptr : worker_memory_[w][h].data(), held[h].strides});
+  }
+  subscribers_[w].start();
 }
 
 void Session::publish(const std::vector<Values>& tensors, std::uint64_t step) {

@@ -69,14 +69,23 @@ public:
   [[nodiscard]] Subscriber& worker(std::size_t worker) { return subscribers_[worker]; }
   [[nodiscard]] std::size_t workers() const { return subscribers_.size(); }
 
+  /// Another process in the worker's place: memory as it was bound first, nothing known. The old one closes before, or
+  /// never (its machine is gone). What the new one threw; empty: it joined.
+  [[nodiscard]] std::string restart(std::size_t worker, bool close_before = true);
+
   /// Everyone closes, at the same time.
   void close();
 
 private:
+  void open_worker(std::size_t worker);
+  void bind_and_start(std::size_t worker);
   std::vector<std::string> at_once(std::size_t members, const std::function<void(std::size_t)>& call) const;
 
   const Scenario* scenario_;
   ScratchFolder folder_;
+  std::string topology_;
+  std::vector<std::string> overrides_;
+  std::vector<Subscriber> replaced_;
   std::vector<std::vector<HeldMemory>> rank_memory_;
   std::vector<std::vector<HeldMemory>> worker_memory_;
   std::vector<Publisher> publishers_;

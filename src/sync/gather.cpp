@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace deltawire::sync {
-namespace {
-
-/// Two versions at most are under way, of two gathers each; twice that, to be on the safe side.
-constexpr std::size_t dropped_remembered = 8;
-
-} // namespace
 
 GatherRank::GatherRank(std::vector<std::uint32_t> windows_of_chunks, std::uint32_t windows)
   : windows_of_chunks_(std::move(windows_of_chunks)), windows_(windows) {}
@@ -21,9 +15,8 @@ wire::Offer GatherRank::nothing(std::uint64_t gather) const {
 }
 
 std::uint64_t GatherRank::drop(std::uint64_t gather) {
-  dropped_.insert(gather);
-  while (dropped_.size() > dropped_remembered)
-    dropped_.erase(dropped_.begin());
+  if (gather >= latest_ && !windows_of_chunks_.empty())
+    dropped_.insert(gather);
   const auto found = running_.find(gather);
   if (found == running_.end())
     return 0;
@@ -44,6 +37,8 @@ std::optional<wire::Offer> GatherRank::add(EncodedChunk chunk) {
   if (dropped(chunk.gather))
     return std::nullopt;
   const std::uint64_t gather = chunk.gather;
+  latest_ = std::max(latest_, gather_of(version_of_gather(gather)));
+  dropped_.erase(dropped_.begin(), dropped_.lower_bound(latest_));
   Running& running = running_[gather];
   wire::Offer offer;
   offer.gather = gather;
@@ -177,6 +172,7 @@ Result<void> GatherRoot::on_report(std::uint32_t rank, const wire::CaptureReport
         report.version, rank, report.step, other, earlier->step);
   }
   reports[rank] = report;
+  settle();
   return {};
 }
 
@@ -187,6 +183,7 @@ void GatherRoot::begin(std::uint64_t gather) {
   window_ = 0;
   rounds_begun_ = 0;
   (void)running(gather);
+  settle();
 }
 
 void GatherRoot::drop(std::uint64_t gather) {
@@ -194,8 +191,7 @@ void GatherRoot::drop(std::uint64_t gather) {
     active_ = 0;
   last_ = std::max(last_, gather);
   dropped_numbers_.insert(gather);
-  while (dropped_numbers_.size() > dropped_remembered)
-    dropped_numbers_.erase(dropped_numbers_.begin());
+  settle();
   const auto found = running_.find(gather);
   if (found == running_.end())
     return;
@@ -295,14 +291,25 @@ bool GatherRoot::reported(std::uint64_t version) const {
   return true;
 }
 
+void GatherRoot::take_digests(std::uint64_t version) {
+  for (const auto& report : reports_.at(version))
+    for (const auto& [cell, change] : report->digest_changes)
+      digests_[cell] += change;
+  reports_.erase(version);
+  reports_taken_ = version;
+}
+
+/// Of versions that are over and that no gather has brought, only the sum of the digests is kept. A rank has said all
+/// of a version's gathers when it reports the next one.
+void GatherRoot::settle() {
+  while (reports_taken_ + 1 < version_of_gather(last_) && reported(reports_taken_ + 1))
+    take_digests(reports_taken_ + 1);
+  dropped_numbers_.erase(dropped_numbers_.begin(), dropped_numbers_.lower_bound(gather_of(reports_taken_)));
+}
+
 void GatherRoot::take_reports(std::uint64_t version, GatherTotals& totals) {
-  std::map<std::uint32_t, std::uint64_t> digests;
-  for (; reports_taken_ < version; ++reports_taken_) {
-    for (const auto& report : reports_.at(reports_taken_ + 1)) {
-      for (const auto& [cell, change] : report->digest_changes)
-        digests[cell] += change;
-      if (reports_taken_ + 1 != version)
-        continue;
+  if (reports_taken_ < version) {
+    for (const auto& report : reports_.at(version)) {
       totals.reported = true;
       totals.step = report->step;
       totals.elements += report->elements;
@@ -315,9 +322,12 @@ void GatherRoot::take_reports(std::uint64_t version, GatherTotals& totals) {
       totals.differ_peak = std::max(totals.differ_peak, report->differ_peak);
       totals.gather_queue_peak = std::max(totals.gather_queue_peak, report->gather_queue_peak);
     }
-    reports_.erase(reports_taken_ + 1);
+    while (reports_taken_ < version)
+      take_digests(reports_taken_ + 1);
   }
-  totals.digest_changes.assign(digests.begin(), digests.end());
+  totals.digest_changes.assign(digests_.begin(), digests_.end());
+  digests_.clear();
+  settle();
 }
 
 std::optional<GatherTotals> GatherRoot::finished() {

@@ -59,7 +59,10 @@ public:
 
   /// Forgets a gather, for good. Returns the bytes that were queued for it: they need credit no more.
   [[nodiscard]] std::uint64_t drop(std::uint64_t gather);
-  [[nodiscard]] bool dropped(std::uint64_t gather) const { return dropped_.contains(gather); }
+  /// Also true of a gather that is older than what the rank adds now, and has nothing left.
+  [[nodiscard]] bool dropped(std::uint64_t gather) const {
+    return gather < latest_ ? !running_.contains(gather) : dropped_.contains(gather);
+  }
 
   [[nodiscard]] std::uint64_t queued_bytes() const noexcept { return queued_; }
 
@@ -74,7 +77,8 @@ private:
   std::vector<std::uint32_t> windows_of_chunks_;
   std::uint32_t windows_;
   std::map<std::uint64_t, Running> running_; ///< by gather
-  std::set<std::uint64_t> dropped_;          ///< the latest ones: older ones cannot be spoken of any more
+  std::set<std::uint64_t> dropped_;          ///< those from latest_ on: the root may be many versions ahead
+  std::uint64_t latest_ = 0;                 ///< first gather of the version that was last added to
   std::uint64_t queued_ = 0;
 };
 
@@ -150,6 +154,8 @@ private:
   [[nodiscard]] bool window_complete(const Running& running) const;
   [[nodiscard]] bool reported(std::uint64_t version) const;
   void take_reports(std::uint64_t version, GatherTotals& totals);
+  void take_digests(std::uint64_t version);
+  void settle();
 
   std::uint32_t ranks_;
   std::uint32_t windows_;
@@ -160,11 +166,12 @@ private:
   std::uint64_t round_ = 0; ///< of the session, never reused
   std::uint64_t rounds_begun_ = 0;
   std::uint64_t held_ = 0;
-  std::map<std::uint64_t, Running> running_; ///< by gather: begun, or spoken of before that
-  std::map<std::uint64_t, Running> dropped_; ///< what is still owed of dropped ones
-  std::set<std::uint64_t> dropped_numbers_;  ///< the latest ones
-  std::map<std::uint64_t, Reports> reports_; ///< by version, until they are in some totals
-  std::uint64_t reports_taken_ = 0;          ///< up to this version
+  std::map<std::uint64_t, Running> running_;       ///< by gather: begun, or spoken of before that
+  std::map<std::uint64_t, Running> dropped_;       ///< what is still owed of dropped ones
+  std::set<std::uint64_t> dropped_numbers_;        ///< those that a rank may still speak of
+  std::map<std::uint64_t, Reports> reports_;       ///< by version, until they are in some totals or in digests_
+  std::uint64_t reports_taken_ = 0;                ///< up to this version
+  std::map<std::uint32_t, std::uint64_t> digests_; ///< of versions that no gather brought, for the next totals
 };
 
 } // namespace deltawire::sync

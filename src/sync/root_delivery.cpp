@@ -55,30 +55,47 @@ bool RootDelivery::fits(std::uint32_t replica, const DeliveryPlan& plan) const n
   return false;
 }
 
+std::uint32_t RootDelivery::replicas_available() const noexcept {
+  std::uint32_t available = 0;
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica)
+    available += replica_available(replica) ? 1 : 0;
+  return available;
+}
+
 bool RootDelivery::anyone_for(const DeliveryPlan& plan) const {
+  if (replicas_available() < settings_.quorum)
+    return false;
   for (std::uint32_t replica = 0; replica < replicas(); ++replica)
     if (fits(replica, plan))
       return true;
   return false;
 }
 
-std::optional<DeliveryPlan> RootDelivery::catch_up(std::uint64_t version) const {
+std::optional<DeliveryPlan> RootDelivery::catch_up(std::uint64_t version) {
+  constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
   bool seed = false;
-  std::uint64_t base = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t base = none;
   for (std::uint32_t replica = 0; replica < replicas(); ++replica) {
     if (!replica_available(replica))
       continue;
+    std::uint64_t least = none;
+    bool behind = false;
     for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w) {
-      seed = seed || records_[w].version == 0;
-      if (records_[w].version != version)
-        base = std::min(base, records_[w].version);
+      least = std::min(least, records_[w].version);
+      behind = behind || records_[w].version != version;
     }
+    if (least == 0)
+      seed = true;
+    else if (behind)
+      base = std::min(base, least);
   }
-  if (seed)
-    return DeliveryPlan{Kind::seed, 0, version + 1};
-  if (base == std::numeric_limits<std::uint64_t>::max())
+  if (!seed && base == none)
     return std::nullopt;
-  return DeliveryPlan{Kind::fold, base, version + 1};
+  seeds_next_ = seed && (base == none || seeds_next_);
+  const DeliveryPlan plan =
+    seeds_next_ ? DeliveryPlan{Kind::seed, 0, version + 1} : DeliveryPlan{Kind::fold, base, version + 1};
+  seeds_next_ = !seeds_next_;
+  return plan;
 }
 
 std::uint64_t RootDelivery::oldest_version(std::uint64_t version) const {
@@ -89,10 +106,15 @@ std::uint64_t RootDelivery::oldest_version(std::uint64_t version) const {
 }
 
 Failure RootDelivery::nobody() const {
-  for (std::uint32_t w = 0; w < workers_.size(); ++w)
+  const std::uint32_t left = replicas_available();
+  const std::string served =
+    left == 0
+      ? "no replica can be served"
+      : fmt::format("{} of {} replicas that must have it (update.quorum) can be served", left, settings_.quorum);
+  for (std::uint32_t w = 0; w < workers_.size() && (left == 0 || left < settings_.quorum); ++w)
     if (!available(w))
       return {records_[w].lost ? Code::peer_failed : Code::timed_out,
-              fmt::format("no replica can be served: {}",
+              fmt::format("{}: {}", served,
                           records_[w].error.empty() ? fmt::format("worker {} does not answer", w) : records_[w].error)};
   return {Code::peer_failed, "no replica can be served with this update: all wait for the next one"};
 }
@@ -128,20 +150,25 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const Delivery
   Actions actions;
   for (std::uint32_t w = 0; w < workers_.size(); ++w) {
     Worker& worker = workers_[w];
-    worker.takes_part = fits(replica_of(w), plan);
+    worker.takes_part = worker.began = fits(replica_of(w), plan);
     worker.awaited = false;
+    worker.failed = worker.failed && !worker.takes_part; // of a delivery that it has ended all the same
     worker.step = Step::none;
     worker.release_given = false;
     worker.flushes_staged = 0;
     if (worker.takes_part)
       actions.send.push_back({w, wire::Begin{delivery, plan.kind, plan.base, plan.target}});
   }
-  // A seed is written in place: until it is released nothing whole is there.
-  for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    if (workers_[w].takes_part && plan.kind == Kind::seed) {
-      records_[w].version = 0;
-      records_[w].dirty = true;
-    }
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+    if (!workers_[w].takes_part)
+      continue;
+    records_[w].error.clear(); // of the update's first delivery
+    if (plan.kind != Kind::seed)
+      continue;
+    // It is written in place: until it is released nothing whole is there.
+    records_[w].version = 0;
+    records_[w].dirty = true;
+  }
   restart_clocks(now);
   return actions;
 }
@@ -161,6 +188,15 @@ std::uint32_t RootDelivery::replicas_left() const noexcept {
   for (std::uint32_t replica = 0; replica < replicas(); ++replica)
     left += workers_[first_of(replica)].takes_part ? 1 : 0;
   return left;
+}
+
+std::uint32_t RootDelivery::replicas_counted() const noexcept {
+  std::uint32_t counted = 0;
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica) {
+    const Worker& worker = workers_[first_of(replica)];
+    counted += (worker.began ? worker.takes_part : replica_available(replica)) ? 1 : 0;
+  }
+  return counted;
 }
 
 bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
@@ -284,10 +320,11 @@ void RootDelivery::drop(std::uint32_t replica, std::optional<std::uint32_t> beca
     return;
   undo(replica, because_of, reason, now, actions);
   const std::uint32_t left = replicas_left();
-  if (phase_ < Phase::committing && left < std::max<std::uint32_t>(1, settings_.quorum)) {
+  const std::uint32_t counted = replicas_counted();
+  if (phase_ < Phase::committing && (left == 0 || counted < settings_.quorum)) {
     failure_ = reason;
-    if (left > 0)
-      failure_->message = fmt::format("{} of {} replicas that must have it (update.quorum) are left: {}", left,
+    if (counted < settings_.quorum)
+      failure_->message = fmt::format("{} of {} replicas that must have it (update.quorum) are left: {}", counted,
                                       settings_.quorum, reason.message);
     drop_all(*failure_, now, actions);
   }
@@ -343,7 +380,8 @@ RootDelivery::Actions RootDelivery::abort(const Failure& reason, Nanoseconds now
   Actions actions;
   if (phase_ == Phase::idle || phase_ == Phase::ending)
     return actions;
-  failure_ = reason;
+  if (!released_)
+    failure_ = reason;
   drop_all(reason, now, actions);
   advance(now, actions);
   return actions;

@@ -29,7 +29,9 @@ using Nanoseconds = std::int64_t;
 struct DeliverySettings {
   std::uint32_t workers = 1;
   std::uint32_t workers_per_replica = 1;
-  std::uint32_t quorum = 0; ///< replicas that must have staged before the commit; 0: those that are left, at least one
+  /// Replicas that must have staged before the commit; those that have the version already, or can be served and wait
+  /// for a delivery of their kind, count too. 0: those that are left, at least one.
+  std::uint32_t quorum = 0;
   Nanoseconds stall = 0;
   Nanoseconds timeout = 0;
 };
@@ -77,7 +79,7 @@ public:
   /// A new update: what the records say of the last one is forgotten. It takes one or two deliveries.
   void begin_update();
 
-  /// Would anybody take part?
+  /// Would anybody take part, and can the quorum be met?
   [[nodiscard]] bool anyone_for(const DeliveryPlan& plan) const;
 
   /// Requires that no delivery runs and anyone_for(plan). Delivery ids are the caller's, ascending, never reused.
@@ -121,11 +123,12 @@ public:
   [[nodiscard]] const std::optional<Failure>& failure() const noexcept { return failure_; }
 
   /// What would bring up the replicas that could be served and are not at `version`; nothing when there are none.
-  /// Seeds first: an empty replica serves nobody.
-  [[nodiscard]] std::optional<DeliveryPlan> catch_up(std::uint64_t version) const;
+  /// Call once at the end of each update. Seeds first: an empty replica serves nobody; but in turns with folds where
+  /// both are needed, so that a seed which fails again and again keeps nobody else behind.
+  [[nodiscard]] std::optional<DeliveryPlan> catch_up(std::uint64_t version);
   /// No worker that may come back is at an older version.
   [[nodiscard]] std::uint64_t oldest_version(std::uint64_t version) const;
-  /// Why nobody can be served: the first replica's reason.
+  /// Why nobody, or less than the quorum, can be served: the first replica's reason.
   [[nodiscard]] Failure nobody() const;
 
 private:
@@ -133,6 +136,7 @@ private:
   enum class Step : std::uint8_t { none, ready, staged, applied, released };
   struct Worker {
     bool takes_part = false; ///< in the running delivery, and its replica was not dropped
+    bool began = false;      ///< it took part when the delivery began
     Step step = Step::none;
     bool release_given = false; ///< from here on it serves the target, whatever happens to others
     std::uint64_t flushes_staged = 0;
@@ -162,6 +166,9 @@ private:
   [[nodiscard]] bool all_at(Step step) const noexcept;
   [[nodiscard]] bool waits_for(std::uint32_t worker) const noexcept;
   [[nodiscard]] std::uint32_t replicas_left() const noexcept;
+  [[nodiscard]] std::uint32_t replicas_available() const noexcept;
+  /// Towards the quorum: all but those that were dropped from the running delivery or cannot be served.
+  [[nodiscard]] std::uint32_t replicas_counted() const noexcept;
 
   /// A replica goes on without the delivery; the other ones too where too few are left.
   void drop(std::uint32_t replica, std::optional<std::uint32_t> because_of, const Failure& reason, Nanoseconds now,
@@ -187,7 +194,8 @@ private:
   std::uint64_t flushes_sent_ = 0;
   std::uint64_t flushes_done_ = 0; ///< staged by every worker that takes part
   std::uint64_t bytes_sent_ = 0;
-  bool released_ = false; ///< some replica was told to serve the target
+  bool released_ = false;  ///< some replica was told to serve the target
+  bool seeds_next_ = true; ///< where a catch-up could be either
   std::optional<Failure> failure_;
 };
 

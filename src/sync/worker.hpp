@@ -63,7 +63,10 @@ public:
   [[nodiscard]] Result<Undoing> undo(const wire::Undo& message);
 
   /// Writing in place failed, or values could not be put back: nothing is known of memory.
-  void spoiled() noexcept { state_ = WorkerState::dirty; }
+  void spoiled() noexcept {
+    state_ = WorkerState::dirty;
+    version_ = 0;
+  }
 
 private:
   WorkerState state_ = WorkerState::empty;

@@ -1,6 +1,7 @@
 // Contract of sync/capture_walk.hpp and credit.hpp, in random simulations: the capture waits for nobody, credit keeps
-// to its cap, and everything is encoded in walk order as credit comes back. The simulated gather drains in walk order
-// only, so that a walk which lets a later chunk take the credit of an earlier one stands still: one such is planted.
+// to its cap, and everything is encoded in walk order as credit comes back, first the changes, then the catch-up;
+// either may be dropped at any moment. The simulated gather drains in walk order only, so that a walk which lets a
+// later chunk take the credit of an earlier one stands still: one such is planted.
 #include "catch.hpp"
 #include "random.hpp"
 
@@ -11,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <type_traits>
 
 namespace {
 
@@ -79,11 +81,43 @@ private:
   std::map<std::uint32_t, std::uint64_t> changed_;
 };
 
+bool needs_credit(Work work) {
+  return work == Work::encode || work == Work::capture_and_encode || work == Work::catch_up;
+}
+bool captures(Work work) {
+  return work == Work::capture || work == Work::capture_and_encode;
+}
+
+/// What a gather has of one walk over the chunks. It drains them in walk order.
+struct Drain {
+  bool exists = false;
+  bool dropped = false;
+  std::vector<std::optional<std::uint64_t>> left; ///< by chunk: encoded bytes that have not left; nothing: not encoded
+  std::size_t next = 0;                           ///< chunks before this one have left wholly
+
+  void add(std::uint32_t chunk, std::uint64_t bytes) {
+    left[chunk] = bytes;
+    skip_empty();
+  }
+  void take(std::uint64_t bytes) {
+    *left[next] -= bytes;
+    skip_empty();
+  }
+  void skip_empty() {
+    while (next < left.size() && left[next] && *left[next] == 0)
+      ++next;
+  }
+  [[nodiscard]] bool over() const { return !exists || dropped || next == left.size(); }
+  [[nodiscard]] bool can_drain() const { return !over() && left[next].has_value(); }
+};
+
 struct Verdict {
   std::string broken; ///< the promise that did not hold; empty = all held
   bool stands_still = false;
   std::uint64_t hand_outs = 0;
   std::uint64_t deferred = 0;
+  std::uint64_t caught_up = 0;
+  std::uint64_t drops = 0;
 };
 
 /// Some captures of one rank, with Differs that finish in any order and a gather that drains in walk order.
@@ -106,35 +140,47 @@ Verdict simulate(std::mt19937_64& random) {
   if (!walk.idle() || walk.next())
     broken("a walk is idle before its first capture");
 
-  const std::uint64_t captures = uniform(random, 1, 4);
-  std::uint64_t queued = 0;                         // encoded bytes that have not left the rank
-  std::map<std::uint64_t, std::uint64_t> undrained; // walk position over all captures -> bytes left of a chunk
-  std::uint64_t drained = 0;                        // walk positions below this one have left
-  for (std::uint64_t capture = 0; capture < captures; ++capture) {
+  constexpr bool real = std::is_same_v<Walk, CaptureWalk>; // the planted one knows neither catch-ups nor drops
+  const std::uint64_t rounds = uniform(random, 1, 4);
+  std::uint64_t queued = 0;  // encoded bytes that have not left the rank
+  std::vector<Drain> drains; // two a capture: its changes, its catch-up
+  std::size_t draining = 0;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
     const bool seed = uniform(random, 0, 4) == 0;
     const std::uint64_t quiet = uniform(random, 0, 3); // how much changes
     const bool credit_waits = uniform(random, 0, 2) == 0;
+    const bool catches_up = real && uniform(random, 0, 2) == 0;
+    const bool drops = real && uniform(random, 0, 2) == 0;
     std::vector<std::uint64_t> changed(chunks);
     std::vector<std::uint64_t> encoded(chunks);
-    for (std::size_t i = 0; i < chunks; ++i)
-      if (worst[i] > 0 && (seed || uniform(random, 0, 3) >= quiet)) {
+    std::vector<std::uint64_t> caught_up(chunks);
+    for (std::size_t i = 0; i < chunks; ++i) {
+      if (worst[i] == 0)
+        continue;
+      if (seed || uniform(random, 0, 3) >= quiet) {
         changed[i] = uniform(random, 1, 100);
         encoded[i] = uniform(random, 0, 3) == 0 ? worst[i] : uniform(random, 1, worst[i]);
       }
+      caught_up[i] = uniform(random, 0, 2) == 0 ? worst[i] : uniform(random, 0, worst[i]);
+    }
     walk.start(seed);
+    const std::size_t own = drains.size(), catch_up = own + 1;
+    drains.resize(own + 2);
+    for (Drain* drain : {&drains[own], &drains[catch_up]})
+      drain->left.resize(chunks);
+    drains[own].exists = chunks > 0;
     std::vector<HandOut> out;
     std::vector<int> captured(chunks);
-    std::vector<int> gone(chunks); // encoded or skipped
     std::size_t captures_done = 0;
-    std::size_t chunks_done = 0;
     std::size_t next_capture = 0;
-    std::size_t next_encode = 0;
-    const std::uint64_t first_position = capture * chunks;
+    std::size_t next_encode = 0; // of the changes
+    std::size_t next_catch_up = 0;
+    std::size_t encoded_done = 0;
     while (verdict.broken.empty()) {
       // The ledger's oracle: what is out with credit, plus what was encoded and has not left.
       std::uint64_t expected = queued;
       for (const HandOut& each : out)
-        if (each.work == Work::encode || each.work == Work::capture_and_encode)
+        if (needs_credit(each.work))
           expected += worst[each.chunk];
       if (walk.reserved() != expected)
         broken("reserved credit is what is out and what is queued");
@@ -142,48 +188,86 @@ Verdict simulate(std::mt19937_64& random) {
         broken("credit never passes the cap");
       if (walk.captured() != (captures_done == chunks))
         broken("captured() tells when every chunk was captured");
-      if (walk.idle() != (captures_done == chunks && chunks_done == chunks && out.empty()))
+      const bool own_read = drains[own].dropped || encoded_done == chunks;
+      const bool catch_up_read = !drains[catch_up].exists || drains[catch_up].dropped || next_catch_up == chunks;
+      if (walk.idle() != (captures_done == chunks && own_read && catch_up_read && out.empty()))
         broken("idle() tells when nothing is left to read");
       if (out.size() > at_once)
         broken("no more chunks are out than may be");
 
-      const bool drains = !undrained.empty() && undrained.begin()->first == drained;
-      const bool may_drain = drains && !(credit_waits && captures_done < chunks);
+      if constexpr (real) {
+        if (catches_up && chunks > 0 && !drains[catch_up].exists && uniform(random, 0, 3) == 0) {
+          drains[catch_up].exists = true;
+          walk.add_catch_up();
+        }
+        if (drops && uniform(random, 0, 15) == 0) {
+          const bool changes = uniform(random, 0, 1) == 0;
+          Drain& drain = drains[changes ? own : catch_up];
+          if (drain.exists && !drain.dropped) {
+            ++verdict.drops;
+            drain.dropped = true;
+            changes ? walk.drop_changes() : walk.drop_catch_up();
+            // GatherQueue forgets what it has of it.
+            std::uint64_t bytes = 0;
+            for (const auto& left : drain.left)
+              bytes += left.value_or(0);
+            queued -= bytes;
+            walk.returned(bytes);
+            continue;
+          }
+        }
+      }
+      while (draining < drains.size() && drains[draining].over() &&
+             (draining < own || (draining == own && (drains[own].dropped || encoded_done == chunks))))
+        ++draining;
+      const bool may_drain =
+        draining < drains.size() && drains[draining].can_drain() && !(credit_waits && captures_done < chunks);
+      const bool waits_for_plan = catches_up && chunks > 0 && !drains[catch_up].exists;
       const std::uint64_t choice = uniform(random, 0, 2);
       if (choice == 0 || (out.empty() && !may_drain)) {
         if (const auto hand_out = walk.next()) {
           ++verdict.hand_outs;
           const std::uint32_t chunk = hand_out->chunk;
+          const Work work = hand_out->work;
           if (chunk >= chunks) {
             broken("only chunks of the walk are handed out");
             break;
           }
-          if (hand_out->work == Work::capture || hand_out->work == Work::capture_and_encode) {
+          if (captures(work)) {
             if (chunk != next_capture++ || captured[chunk]++ != 0)
               broken("every chunk is captured once, in walk order");
-          }
-          if (hand_out->work == Work::encode || hand_out->work == Work::skip) {
+          } else if (captures_done < chunks)
+            broken("a chunk is encoded again only after the capture");
+          if (work == Work::encode || work == Work::skip) {
             ++verdict.deferred;
-            if (captures_done < chunks)
-              broken("a deferred chunk is encoded after the capture");
-            if ((hand_out->work == Work::skip) != (changed[chunk] == 0))
+            if ((work == Work::skip) != (changed[chunk] == 0))
               broken("a deferred chunk is skipped when nothing changed in it");
           }
-          if (hand_out->work == Work::capture_and_encode && seed)
+          if (work == Work::capture_and_encode && seed)
             broken("a seed is logged and encoded later");
-          if (hand_out->work != Work::capture) {
+          if (work == Work::catch_up) {
+            ++verdict.caught_up;
+            if (!drains[catch_up].exists || drains[catch_up].dropped)
+              broken("only a catch-up that is wanted is encoded");
+            if (chunk != next_catch_up++)
+              broken("the catch-up is encoded once, in walk order");
+            if (!drains[own].dropped && next_encode != chunks)
+              broken("the catch-up comes after the changes");
+          } else if (work != Work::capture) {
+            if (drains[own].dropped)
+              broken("dropped changes are not encoded any more");
             // The planted walk breaks this promise too; what it is there for is the standstill.
-            if (chunk != next_encode && std::is_same_v<Walk, CaptureWalk>)
+            if (chunk != next_encode && real)
               broken("chunks are encoded in walk order");
             ++next_encode;
           }
           out.push_back(*hand_out);
           continue;
         }
-        if (out.empty() && !may_drain) {
+        if (out.empty() && !may_drain && !waits_for_plan) {
           if (captures_done < chunks)
             broken("a capture waits for no credit");
-          else if (chunks_done < chunks)
+          else if (!walk.idle())
             verdict.stands_still = true;
           break;
         }
@@ -191,33 +275,29 @@ Verdict simulate(std::mt19937_64& random) {
         const std::size_t which = uniform(random, 0, out.size() - 1);
         const HandOut done = out[which];
         out.erase(out.begin() + static_cast<std::ptrdiff_t>(which));
-        const bool captures_it = done.work == Work::capture || done.work == Work::capture_and_encode;
-        const bool encodes_it = done.work == Work::encode || done.work == Work::capture_and_encode;
-        const std::uint64_t bytes = encodes_it ? encoded[done.chunk] : 0;
-        if (captures_it)
-          ++captures_done;
+        const bool catching_up = done.work == Work::catch_up;
+        const std::uint64_t bytes =
+          !needs_credit(done.work) ? 0 : (catching_up ? caught_up[done.chunk] : encoded[done.chunk]);
+        captures_done += captures(done.work) ? 1 : 0;
+        walk.done(done, captures(done.work) ? changed[done.chunk] : 0, bytes);
         if (done.work != Work::capture) {
-          ++chunks_done;
-          if (gone[done.chunk]++ != 0)
+          Drain& drain = drains[catching_up ? catch_up : own];
+          encoded_done += catching_up ? 0 : 1;
+          if (drain.left[done.chunk])
             broken("every chunk is encoded or skipped once");
-          undrained[first_position + done.chunk] = bytes;
-          queued += bytes;
-        }
-        walk.done(done, captures_it ? changed[done.chunk] : 0, bytes);
-        while (!undrained.empty() && undrained.begin()->first == drained && undrained.begin()->second == 0) {
-          undrained.erase(undrained.begin());
-          ++drained;
+          if (drain.dropped) {
+            walk.returned(bytes);
+          } else {
+            drain.add(done.chunk, bytes);
+            queued += bytes;
+          }
         }
       } else if (choice == 2 && may_drain) {
-        std::uint64_t& left = undrained.begin()->second;
-        const std::uint64_t bytes = uniform(random, 1, left);
-        left -= bytes;
+        Drain& drain = drains[draining];
+        const std::uint64_t bytes = uniform(random, 1, *drain.left[drain.next]);
+        drain.take(bytes);
         queued -= bytes;
         walk.returned(bytes);
-        while (!undrained.empty() && undrained.begin()->first == drained && undrained.begin()->second == 0) {
-          undrained.erase(undrained.begin());
-          ++drained;
-        }
       }
     }
     if (verdict.stands_still || !verdict.broken.empty())
@@ -235,6 +315,8 @@ TEST_CASE("a capture waits for nobody and everything is encoded in walk order as
   CAPTURE(test::seed());
   std::uint64_t hand_outs = 0;
   std::uint64_t deferred = 0;
+  std::uint64_t caught_up = 0;
+  std::uint64_t drops = 0;
   for (std::uint64_t schedule = 0; schedule < schedules; ++schedule) {
     auto random = test::generator(7100 + schedule);
     const Verdict verdict = simulate<CaptureWalk>(random);
@@ -242,10 +324,16 @@ TEST_CASE("a capture waits for nobody and everything is encoded in walk order as
       FAIL("schedule " << schedule << ": " << (verdict.stands_still ? "it stands still" : verdict.broken));
     hand_outs += verdict.hand_outs;
     deferred += verdict.deferred;
+    caught_up += verdict.caught_up;
+    drops += verdict.drops;
   }
-  fmt::print("capture walk: seed {}, {} schedules, {} chunks handed out, {} of them deferred\n", test::seed(),
-             schedules, hand_outs, deferred);
+  fmt::print(
+    "capture walk: seed {}, {} schedules, {} chunks handed out, {} of them deferred, {} for catch-ups; {} times "
+    "something was dropped\n",
+    test::seed(), schedules, hand_outs, deferred, caught_up, drops);
   REQUIRE(deferred > 1000);
+  REQUIRE(caught_up > 1000);
+  REQUIRE(drops > 500);
 }
 
 TEST_CASE("a walk that lets a later chunk take the credit of an earlier one stands still in the same simulation") {
@@ -282,6 +370,80 @@ TEST_CASE("chunks that do not fit the credit, and all after them, go into the lo
   walk.returned(10);
   REQUIRE(walk.next()->chunk == 1);
   REQUIRE_FALSE(walk.next());
+}
+
+TEST_CASE("a catch-up begins when the changes are handed out, waits for credit, and keeps the next capture waiting") {
+  CaptureWalk walk({60, 60}, 100, 2);
+  walk.start(false);
+  walk.add_catch_up();
+  const auto first = walk.next();
+  const auto second = walk.next();
+  REQUIRE(second->work == Work::capture);
+  walk.done(*first, 1, 60);
+  walk.done(*second, 0, 0);
+  REQUIRE(walk.captured());
+  const auto skipped = walk.next();
+  REQUIRE(skipped->work == Work::skip);
+  REQUIRE_FALSE(walk.next()); // 40 are left
+  walk.done(*skipped, 0, 0);
+  REQUIRE_FALSE(walk.next());
+  REQUIRE_FALSE(walk.idle());
+  walk.returned(20);
+  const auto again = walk.next();
+  REQUIRE(again->work == Work::catch_up);
+  REQUIRE(again->chunk == 0);
+  REQUIRE_FALSE(walk.next());
+  walk.done(*again, 0, 10);
+  REQUIRE_FALSE(walk.next());
+  walk.returned(40);
+  const auto last = walk.next();
+  REQUIRE(last->chunk == 1);
+  REQUIRE_FALSE(walk.idle());
+  walk.done(*last, 0, 0);
+  REQUIRE(walk.idle());
+  REQUIRE(walk.reserved() == 10);
+}
+
+TEST_CASE("a catch-up may be added after the capture was read, and dropped while a chunk of it is out") {
+  CaptureWalk walk({10, 10}, 100, 2);
+  walk.start(false);
+  for (int chunk = 0; chunk < 2; ++chunk)
+    walk.done(*walk.next(), 1, 10);
+  REQUIRE(walk.idle());
+  walk.add_catch_up();
+  REQUIRE_FALSE(walk.idle());
+  const auto out = walk.next();
+  walk.drop_catch_up();
+  REQUIRE_FALSE(walk.next());
+  REQUIRE_FALSE(walk.idle());
+  walk.done(*out, 0, 10);
+  walk.returned(10);
+  REQUIRE(walk.idle());
+  walk.start(false); // the next capture brings no catch-up of its own accord
+  for (int chunk = 0; chunk < 2; ++chunk)
+    walk.done(*walk.next(), 0, 0);
+  REQUIRE(walk.idle());
+}
+
+TEST_CASE("changes that nobody takes are captured all the same, into the log") {
+  CaptureWalk walk({10, 10, 10}, 100, 1);
+  walk.start(false);
+  const auto first = walk.next();
+  REQUIRE(first->work == Work::capture_and_encode);
+  walk.drop_changes();
+  walk.done(*first, 1, 10);
+  walk.returned(10);
+  for (int chunk = 1; chunk < 3; ++chunk) {
+    const auto next = walk.next();
+    REQUIRE(next->work == Work::capture);
+    walk.done(*next, 1, 0);
+  }
+  REQUIRE(walk.captured());
+  REQUIRE(walk.idle());
+  REQUIRE_FALSE(walk.next());
+  REQUIRE(walk.reserved() == 0);
+  walk.start(false); // the next one is wanted again
+  REQUIRE(walk.next()->work == Work::capture_and_encode);
 }
 
 TEST_CASE("a chunk that encodes to more than its worst case does not free the credit of others") {

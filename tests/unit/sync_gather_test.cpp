@@ -1,6 +1,7 @@
 // Contract of sync/gather.hpp: GatherRank and GatherRoot together in random simulations. Messages of a rank come late
-// but in order, the flush bucket consumes late, ranks run ahead with the next version. The oracle knows every piece and
-// what of it was said, granted, sent and consumed. Then what no honest peer says, a rule a test.
+// but in order, the flush bucket consumes late, ranks run ahead with the next version or fall far behind, gathers are
+// dropped by the root or given up by a rank at any moment. The oracle knows every piece and what of it was said,
+// granted, sent, dropped and consumed. Then what no honest peer says, a rule a test.
 #include "catch.hpp"
 #include "random.hpp"
 #include "text_matchers.hpp"
@@ -9,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include <functional>
+#include <numeric>
 #include <variant>
 
 namespace {
@@ -26,9 +27,14 @@ std::uint64_t uniform(std::mt19937_64& random, std::uint64_t low, std::uint64_t 
 }
 
 struct Share {
-  std::uint64_t version;
+  std::uint64_t gather;
   std::uint64_t round;
   Bytes bytes;
+};
+
+/// A rank has given an update up.
+struct Abandoned {
+  std::uint64_t version;
 };
 
 /// One rank, its pieces as the oracle knows them, and what is on the way from and to it.
@@ -38,33 +44,41 @@ struct Rank {
 
   // The version that it captures now.
   std::uint64_t version = 0;
-  std::vector<std::uint32_t> to_add; ///< chunks not added, in the order in which they will be
-  bool said_nothing = false;         ///< a rank without chunks has said so
+  std::deque<std::pair<std::uint64_t, std::uint32_t>> to_add; ///< (gather, chunk), in the order in which they come
   bool reported = false;
 
-  // By version: all pieces in walk order, (window, bytes), and their bytes back to back.
+  // By gather: all pieces in walk order, (window, bytes), and their bytes back to back.
   struct Truth {
     std::vector<std::pair<std::uint32_t, std::uint64_t>> pieces;
     Bytes bytes;
     std::vector<EncodedChunk> chunks;
+    std::uint64_t queued = 0; ///< added, and neither cut nor dropped
+    bool dropped = false;     ///< as this rank knows
     std::size_t granted_pieces = 0;
-    std::uint64_t granted_bytes = 0;
+    std::deque<std::uint64_t> granted; ///< bytes granted and not arrived, round by round
     Bytes arrived;
     std::uint32_t complete_told = 0; ///< windows complete, as far as it has arrived at the root
-    bool report_arrived = false;
   };
   std::map<std::uint64_t, Truth> truth;
-  std::uint64_t queued = 0;
+  std::set<std::uint64_t> reports_arrived; ///< versions
+  std::set<std::uint64_t> offers_nothing;  ///< gathers of which a rank without chunks has said so
 
-  std::deque<std::variant<wire::Offer, wire::CaptureReport>> control_up;
+  std::deque<std::variant<wire::Offer, wire::CaptureReport, Abandoned>> control_up;
   std::deque<Share> data_up;
-  std::deque<wire::Grant> down;
-  std::uint64_t granted_outstanding = 0; ///< bytes granted and not arrived
+  std::deque<std::variant<wire::Grant, wire::Drop>> down;
+
+  [[nodiscard]] std::uint64_t granted_outstanding(std::uint64_t gather) const {
+    const auto found = truth.find(gather);
+    if (found == truth.end())
+      return 0;
+    return std::accumulate(found->second.granted.begin(), found->second.granted.end(), std::uint64_t{0});
+  }
 };
 
 struct Counts {
-  std::uint64_t versions = 0, windows = 0, rounds = 0, pieces = 0, early_offers = 0, silent_ranks = 0,
-                empty_versions = 0;
+  std::uint64_t gathers = 0, catch_ups = 0, dropped = 0, never_begun = 0, abandoned = 0, far_behind = 0,
+                empty_shares = 0, unused_shares = 0, windows = 0, rounds = 0, pieces = 0, early_offers = 0,
+                silent_ranks = 0, empty_gathers = 0, late_reports = 0;
 };
 
 class Simulation {
@@ -72,11 +86,20 @@ public:
   Simulation(std::uint64_t schedule, Counts& counts) : random_(test::generator(7200000 + schedule)), counts_(counts) {
     const std::uint64_t ranks = uniform(random_, 1, 16);
     windows_ = static_cast<std::uint32_t>(uniform(random_, 1, 6));
-    versions_ = uniform(random_, 1, 4);
+    versions_ = uniform(random_, 1, 5);
     largest_ = uniform(random_, 1, 60);
     max_round_ = largest_ + (uniform(random_, 0, 1) ? 0 : uniform(random_, 0, 4 * largest_));
     ahead_ = uniform(random_, 0, 1);
     density_ = uniform(random_, 0, 4);
+    drops_ = uniform(random_, 0, 1) != 0;
+    // Sometimes nobody takes anything for many versions, and the root does not wait for its ranks.
+    nobody_from_ = drops_ && uniform(random_, 0, 3) == 0 ? uniform(random_, 2, versions_ + 1) : UINT64_MAX;
+    nobody_until_ = nobody_from_ == UINT64_MAX ? 0 : nobody_from_ + uniform(random_, 1, 15);
+    if (nobody_from_ != UINT64_MAX)
+      versions_ = nobody_until_ + uniform(random_, 0, 2);
+    for (std::uint64_t version = 2; version <= versions_; ++version)
+      if (uniform(random_, 0, 2) == 0)
+        catch_ups_.insert(version);
     ranks_.resize(ranks);
     for (Rank& rank : ranks_) {
       rank.windows_of_chunks.resize(uniform(random_, 0, 3) == 0 ? 0 : uniform(random_, 1, 10));
@@ -90,32 +113,43 @@ public:
 
   void run() {
     std::uint64_t idle = 0;
-    while (finished_ < versions_) {
+    const auto settled = [this] {
+      return over_ == versions_ && std::all_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
+               return rank.version == versions_ && rank.reported && rank.to_add.empty() && rank.control_up.empty() &&
+                      rank.data_up.empty() && rank.down.empty();
+             });
+    };
+    while (!settled()) {
       const bool moved = uniform(random_, 0, 3) == 0 ? root_step() : rank_step();
       check();
       idle = moved ? 0 : idle + 1;
       if (idle > 5000)
-        FAIL("the gather stands still at version " << active_ << ", window " << window_);
+        FAIL("the gather stands still at gather " << gather_ << ", window " << window_);
     }
-    for (Rank& rank : ranks_) {
-      REQUIRE(rank.control_up.empty());
-      REQUIRE(rank.data_up.empty());
-      REQUIRE(rank.down.empty());
+    for (Rank& rank : ranks_)
       REQUIRE(rank.machine->queued_bytes() == 0);
-    }
     root_->consumed(unconsumed_);
     REQUIRE(root_->held_bytes() == 0);
   }
 
 private:
+  [[nodiscard]] bool catches_up(std::uint64_t version) const { return catch_ups_.contains(version); }
+
   /// Makes what a rank finds in a version.
   void start_capture(Rank& rank) {
     ++rank.version;
-    rank.said_nothing = rank.reported = false;
-    Rank::Truth& truth = rank.truth[rank.version];
+    rank.reported = false;
+    counts_.far_behind += over_ > rank.version + 4 ? 1 : 0;
+    make_gather(rank, sync::gather_of(rank.version));
+    if (catches_up(rank.version))
+      make_gather(rank, sync::catch_up_gather_of(rank.version));
+  }
+  void make_gather(Rank& rank, std::uint64_t gather) {
+    Rank::Truth& truth = rank.truth[gather];
+    std::vector<std::uint32_t> to_add;
     for (std::uint32_t chunk = 0; chunk < rank.windows_of_chunks.size(); ++chunk) {
       EncodedChunk encoded;
-      encoded.version = rank.version;
+      encoded.gather = gather;
       encoded.chunk = chunk;
       for (std::uint64_t count = uniform(random_, 0, density_); count > 0; --count) {
         const std::uint64_t size = uniform(random_, 0, 2) == 0 ? largest_ : uniform(random_, 1, largest_);
@@ -126,17 +160,33 @@ private:
       }
       truth.bytes.insert(truth.bytes.end(), encoded.bytes.begin(), encoded.bytes.end());
       truth.chunks.push_back(std::move(encoded));
-      rank.to_add.push_back(chunk);
+      to_add.push_back(chunk);
     }
     counts_.pieces += truth.pieces.size();
     counts_.silent_ranks += truth.pieces.empty() ? 1 : 0;
     // Chunks come back from several Differs: a few are swapped with neighbours, or all are shuffled.
     if (uniform(random_, 0, 3) == 0)
-      std::shuffle(rank.to_add.begin(), rank.to_add.end(), random_);
+      std::shuffle(to_add.begin(), to_add.end(), random_);
     else
-      for (std::size_t i = 1; i < rank.to_add.size(); ++i)
+      for (std::size_t i = 1; i < to_add.size(); ++i)
         if (uniform(random_, 0, 1))
-          std::swap(rank.to_add[i - 1], rank.to_add[i]);
+          std::swap(to_add[i - 1], to_add[i]);
+    // A rank knows before its capture what nobody will take; a few chunks may be on their way all the same.
+    for (const std::uint32_t chunk : to_add)
+      if (!truth.dropped || uniform(random_, 0, 3) == 0)
+        rank.to_add.emplace_back(gather, chunk);
+    if (rank.windows_of_chunks.empty())
+      rank.control_up.emplace_back(rank.machine->nothing(gather));
+  }
+
+  /// The rank hears, or decides itself, that nobody takes a gather.
+  void drop_at(Rank& rank, std::uint64_t gather) {
+    Rank::Truth& truth = rank.truth[gather];
+    REQUIRE(rank.machine->drop(gather) == truth.queued);
+    REQUIRE(rank.machine->drop(gather) == 0);
+    truth.queued = 0;
+    truth.dropped = true;
+    std::erase_if(rank.to_add, [&](const auto& each) { return each.first == gather && uniform(random_, 0, 3) != 0; });
   }
 
   wire::CaptureReport report_of(std::uint32_t index) {
@@ -158,70 +208,69 @@ private:
   bool rank_step() {
     const auto index = static_cast<std::uint32_t>(uniform(random_, 0, ranks_.size() - 1));
     Rank& rank = ranks_[index];
-    switch (uniform(random_, 0, 4)) {
+    switch (uniform(random_, 0, 5)) {
     case 0: // capture
-      if (rank.to_add.empty() && rank.reported && rank.version < std::min(versions_, finished_ + 1 + ahead_)) {
-        start_capture(rank);
-        return true;
-      }
-      if (rank.version == 0) {
+      if (rank.to_add.empty() && (rank.version == 0 || rank.reported) &&
+          rank.version < std::min(versions_, over_ + 1 + ahead_)) {
         start_capture(rank);
         return true;
       }
       if (!rank.to_add.empty()) {
-        const std::uint32_t chunk = rank.to_add.front();
-        rank.to_add.erase(rank.to_add.begin());
-        EncodedChunk& encoded = rank.truth.at(rank.version).chunks[chunk];
-        rank.queued += encoded.bytes.size();
-        if (auto offer = rank.machine->add(std::move(encoded)))
+        const auto [gather, chunk] = rank.to_add.front();
+        rank.to_add.pop_front();
+        Rank::Truth& truth = rank.truth.at(gather);
+        EncodedChunk& encoded = truth.chunks[chunk];
+        const std::uint64_t bytes = encoded.bytes.size();
+        REQUIRE(rank.machine->dropped(gather) == truth.dropped);
+        auto offer = rank.machine->add(std::move(encoded));
+        if (truth.dropped)
+          REQUIRE_FALSE(offer);
+        else
+          truth.queued += bytes;
+        if (offer)
           rank.control_up.emplace_back(std::move(*offer));
         return true;
       }
-      if (rank.windows_of_chunks.empty() && !rank.said_nothing) {
-        rank.said_nothing = true;
-        rank.control_up.emplace_back(rank.machine->nothing(rank.version));
-        return true;
-      }
       return false;
-    case 1: // its report comes when everything is captured, before or after its last offers were taken
-      if (rank.version == 0 || rank.reported || !rank.to_add.empty() ||
-          (rank.windows_of_chunks.empty() && !rank.said_nothing))
+    case 1: // its report comes when everything is captured; what was deferred is encoded later
+      if (rank.version == 0 || rank.reported || (!rank.to_add.empty() && uniform(random_, 0, 5) != 0))
         return false;
       rank.reported = true;
       rank.control_up.emplace_back(report_of(index));
       return true;
-    case 2: // a grant arrives at the rank
+    case 2: // a grant or a drop arrives at the rank
       if (rank.down.empty())
         return false;
       {
-        const wire::Grant grant = rank.down.front();
+        const auto message = rank.down.front();
         rank.down.pop_front();
+        if (const auto* dropped = std::get_if<wire::Drop>(&message)) {
+          drop_at(rank, dropped->gather);
+          return true;
+        }
+        const wire::Grant& grant = std::get<wire::Grant>(message);
+        Rank::Truth& truth = rank.truth.at(grant.gather);
         auto cut = rank.machine->cut(grant);
         if (!cut)
           FAIL(cut.error().message);
-        REQUIRE(cut->size() == grant.bytes);
-        rank.queued -= cut->size();
-        rank.data_up.push_back({grant.version, grant.round, std::move(*cut)});
+        REQUIRE(cut->size() == (truth.dropped ? 0 : grant.bytes));
+        counts_.empty_shares += truth.dropped ? 1 : 0;
+        truth.queued -= cut->size();
+        rank.data_up.push_back({grant.gather, grant.round, std::move(*cut)});
       }
       return true;
     case 3: // control arrives at the root
       if (rank.control_up.empty())
         return false;
-      if (const auto* offer = std::get_if<wire::Offer>(&rank.control_up.front())) {
-        counts_.early_offers += offer->version != active_ ? 1 : 0;
-        const auto taken = root_->on_offer(index, *offer);
-        if (!taken)
-          FAIL(taken.error().message);
-        REQUIRE(offer->windows_complete >= rank.truth.at(offer->version).complete_told);
-        rank.truth.at(offer->version).complete_told = offer->windows_complete;
-      } else {
-        const auto& report = std::get<wire::CaptureReport>(rank.control_up.front());
-        const auto taken = root_->on_report(index, report);
-        if (!taken)
-          FAIL(taken.error().message);
-        rank.truth.at(report.version).report_arrived = true;
-      }
-      rank.control_up.pop_front();
+      control_arrives(index, rank);
+      return true;
+    case 4: // it gives its update up: it has captured it, not encoded all of it, and it carries no catch-up
+      if (!drops_ || !rank.reported || rank.version == 1 || rank.to_add.empty() || catches_up(rank.version) ||
+          rank.truth.at(sync::gather_of(rank.version)).dropped || uniform(random_, 0, 3) != 0)
+        return false;
+      drop_at(rank, sync::gather_of(rank.version));
+      rank.control_up.emplace_back(Abandoned{rank.version});
+      ++counts_.abandoned;
       return true;
     default: // a share arrives at the root
       if (rank.data_up.empty())
@@ -229,28 +278,100 @@ private:
       {
         const Share share = std::move(rank.data_up.front());
         rank.data_up.pop_front();
-        REQUIRE(share.version == active_);
-        const auto taken = root_->on_share(index, share.round, share.bytes.size());
+        Rank::Truth& truth = rank.truth.at(share.gather);
+        const bool use = share.gather == gather_ && active_ && !share.bytes.empty();
+        const auto taken = root_->on_share(index, share.gather, share.round, share.bytes.size());
         if (!taken)
           FAIL(taken.error().message);
-        rank.granted_outstanding -= share.bytes.size();
+        REQUIRE(*taken == use);
+        truth.granted.pop_front();
+        if (!use) {
+          counts_.unused_shares += share.bytes.empty() ? 0 : 1;
+          return true;
+        }
         unconsumed_ += share.bytes.size();
-        Bytes& arrived = rank.truth.at(share.version).arrived;
-        arrived.insert(arrived.end(), share.bytes.begin(), share.bytes.end());
+        truth.arrived.insert(truth.arrived.end(), share.bytes.begin(), share.bytes.end());
       }
       return true;
     }
   }
 
+  void control_arrives(std::uint32_t index, Rank& rank) {
+    const auto message = std::move(rank.control_up.front());
+    rank.control_up.pop_front();
+    if (const auto* offer = std::get_if<wire::Offer>(&message)) {
+      counts_.early_offers += offer->gather > gather_ ? 1 : 0;
+      const auto taken = root_->on_offer(index, *offer);
+      if (!taken)
+        FAIL(taken.error().message);
+      Rank::Truth& truth = rank.truth.at(offer->gather);
+      REQUIRE(offer->windows_complete >= truth.complete_told);
+      truth.complete_told = offer->windows_complete;
+    } else if (const auto* report = std::get_if<wire::CaptureReport>(&message)) {
+      counts_.late_reports += report->version <= over_ ? 1 : 0;
+      const auto taken = root_->on_report(index, *report);
+      if (!taken)
+        FAIL(taken.error().message);
+      rank.reports_arrived.insert(report->version);
+    } else {
+      const std::uint64_t version = std::get<Abandoned>(message).version;
+      if (over_ >= version)
+        return; // given up for another reason, or by another rank
+      // It cannot be complete: the rank had not encoded all.
+      if (gather_ < sync::gather_of(version)) {
+        abandoned_.insert(version);
+        return;
+      }
+      REQUIRE(gather_ == sync::gather_of(version));
+      REQUIRE(active_);
+      drop_at_root(gather_);
+      gather_over();
+    }
+  }
+
+  void drop_at_root(std::uint64_t gather) {
+    root_->drop(gather);
+    ++counts_.dropped;
+    for (Rank& rank : ranks_)
+      rank.down.emplace_back(wire::Drop{gather});
+  }
+
+  /// Goes on to the next gather, or the next version.
+  void gather_over() {
+    active_ = false;
+    const std::uint64_t version = sync::version_of_gather(gather_);
+    if (sync::is_catch_up(gather_) || !catches_up(version))
+      over_ = version;
+  }
+
+  [[nodiscard]] std::uint64_t next_gather() const {
+    if (gather_ != 0 && over_ < sync::version_of_gather(gather_))
+      return sync::catch_up_gather_of(sync::version_of_gather(gather_));
+    return sync::gather_of(over_ + 1);
+  }
+
   bool root_step() {
-    switch (uniform(random_, 0, 4)) {
-    case 0:
-      if (active_ != 0)
+    switch (uniform(random_, 0, 5)) {
+    case 0: {
+      // The root captures itself: it begins nothing before its own publish().
+      if (active_ || over_ == versions_ || ranks_[0].version < over_ + 1)
         return false;
-      root_->begin(active_ = finished_ + 1);
+      gather_ = next_gather();
+      const std::uint64_t version = sync::version_of_gather(gather_);
+      const bool nobody = (version >= nobody_from_ && version < nobody_until_) || abandoned_.contains(version) ||
+                          (drops_ && uniform(random_, 0, 9) == 0);
+      if (nobody) {
+        drop_at_root(gather_);
+        ++counts_.never_begun;
+        gather_over();
+        return true;
+      }
+      root_->begin(gather_);
+      active_ = true;
       window_ = 0;
       rounds_ = 0;
       return true;
+    }
     case 1: {
       const auto granted = root_->next_round();
       if (!granted.empty()) {
@@ -262,8 +383,9 @@ private:
         REQUIRE((!last_rank || index > *last_rank)); // at most one grant a rank
         last_rank = index;
         Rank& rank = ranks_[index];
-        Rank::Truth& truth = rank.truth.at(active_);
-        REQUIRE(grant.version == active_);
+        REQUIRE(active_);
+        REQUIRE(grant.gather == gather_);
+        Rank::Truth& truth = rank.truth.at(gather_);
         REQUIRE(grant.round == next_round_); // never reused
         REQUIRE(grant.pieces > 0);
         std::uint64_t bytes = 0;
@@ -274,9 +396,8 @@ private:
           bytes += size;
         }
         REQUIRE(grant.bytes == bytes);
-        truth.granted_bytes += bytes;
-        rank.granted_outstanding += bytes;
-        rank.down.push_back(grant);
+        truth.granted.push_back(bytes);
+        rank.down.emplace_back(grant);
       }
       next_round_ += granted.empty() ? 0 : 1;
       return !granted.empty();
@@ -298,31 +419,42 @@ private:
       }
       return ended;
     }
+    case 4: // its delivery has failed
+      if (!drops_ || !active_ || uniform(random_, 0, 150) != 0)
+        return false;
+      drop_at_root(gather_);
+      REQUIRE_FALSE(root_->active());
+      REQUIRE(root_->next_round().empty());
+      REQUIRE_FALSE(root_->window_ended());
+      REQUIRE_FALSE(root_->finished());
+      gather_over();
+      return true;
     default: {
       const auto totals = root_->finished();
-      bool expected = active_ != 0 && window_ == windows_;
+      bool expected = active_ && window_ == windows_;
       for (const Rank& rank : ranks_)
-        expected = expected && rank.truth.contains(active_) && rank.truth.at(active_).report_arrived;
+        for (std::uint64_t version = 1; version <= sync::version_of_gather(gather_); ++version)
+          expected = expected && rank.reports_arrived.contains(version);
       REQUIRE(totals.has_value() == expected);
       if (!totals)
         return false;
       check_totals(*totals);
       REQUIRE_FALSE(root_->finished());
       REQUIRE_FALSE(root_->active());
-      finished_ = active_;
-      active_ = 0;
-      ++counts_.versions;
+      gather_over();
+      ++counts_.gathers;
+      counts_.catch_ups += sync::is_catch_up(gather_) ? 1 : 0;
       return true;
     }
     }
   }
 
   bool window_is_over() const {
-    if (active_ == 0 || window_ == windows_)
+    if (!active_ || window_ == windows_)
       return false;
     for (const Rank& rank : ranks_) {
-      const auto found = rank.truth.find(active_);
-      if (found == rank.truth.end() || found->second.complete_told <= window_ || rank.granted_outstanding > 0)
+      const auto found = rank.truth.find(gather_);
+      if (found == rank.truth.end() || found->second.complete_told <= window_ || !found->second.granted.empty())
         return false;
       std::uint64_t due = 0;
       for (const auto& [window, size] : found->second.pieces)
@@ -334,30 +466,41 @@ private:
   }
 
   void check_totals(const GatherTotals& totals) {
-    REQUIRE(totals.version == active_);
-    REQUIRE(totals.step == active_ * 10);
-    REQUIRE(totals.seed == (active_ == 1));
+    const std::uint64_t version = sync::version_of_gather(gather_);
+    REQUIRE(totals.gather == gather_);
     REQUIRE(totals.rounds == rounds_);
-    std::uint64_t elements = 0, changed = 0, differ_peak = 0, queue_peak = 0, bytes = 0;
+    std::uint64_t bytes = 0;
+    for (const Rank& rank : ranks_) {
+      const Rank::Truth& truth = rank.truth.at(gather_);
+      REQUIRE(truth.arrived == truth.bytes); // every byte once, in walk order
+      bytes += truth.bytes.size();
+    }
+    counts_.empty_gathers += bytes == 0 ? 1 : 0;
+    // What was reported is told once: by the first gather of its version that finishes; the digests of versions that no
+    // gather brought come with it.
+    REQUIRE(totals.reported == (told_ < version));
+    std::uint64_t elements = 0, changed = 0, differ_peak = 0, queue_peak = 0;
     std::int64_t begin = 0, end = 0;
     std::map<std::uint32_t, std::uint64_t> digests;
     for (std::uint32_t index = 0; index < ranks_.size(); ++index) {
-      const Rank::Truth& truth = ranks_[index].truth.at(active_);
-      REQUIRE(truth.arrived == truth.bytes); // every byte once, in walk order
-      bytes += truth.bytes.size();
+      for (std::uint64_t each = told_ + 1; each <= version; ++each) {
+        digests[index % 4] += UINT64_MAX - index;
+        digests[7] += each;
+      }
+      if (told_ == version)
+        continue;
       elements += index + 1;
-      changed += active_ + index;
+      changed += version + index;
       differ_peak = std::max<std::uint64_t>(differ_peak, (index * 7) % 5);
       queue_peak = std::max<std::uint64_t>(queue_peak, (index * 3) % 7);
-      digests[index % 4] += UINT64_MAX - index;
-      digests[7] += active_;
       if (index % 3 != 2) {
-        const auto from = static_cast<std::int64_t>(100 * active_ + index);
+        const auto from = static_cast<std::int64_t>(100 * version + index);
         begin = begin == 0 ? from : std::min(begin, from);
-        end = std::max(end, static_cast<std::int64_t>(100 * active_ + 2 * index + 1));
+        end = std::max(end, static_cast<std::int64_t>(100 * version + 2 * index + 1));
       }
     }
-    counts_.empty_versions += bytes == 0 ? 1 : 0;
+    REQUIRE(totals.step == (told_ < version ? version * 10 : 0));
+    told_ = version;
     REQUIRE(totals.elements == elements);
     REQUIRE(totals.changed == changed);
     REQUIRE(totals.differ_peak == differ_peak);
@@ -373,12 +516,16 @@ private:
     std::vector<std::uint32_t> waited;
     for (std::uint32_t index = 0; index < ranks_.size(); ++index) {
       const Rank& rank = ranks_[index];
-      held += rank.granted_outstanding;
-      if (rank.machine->queued_bytes() != rank.queued)
-        FAIL("rank " << index << " counts " << rank.machine->queued_bytes() << " queued bytes, not " << rank.queued);
-      const auto found = rank.truth.find(active_);
-      if (active_ != 0 && (found == rank.truth.end() || !found->second.report_arrived || rank.granted_outstanding > 0 ||
-                           found->second.complete_told < windows_))
+      std::uint64_t queued = 0;
+      for (const auto& [gather, truth] : rank.truth) {
+        held += rank.granted_outstanding(gather);
+        queued += truth.queued;
+      }
+      if (rank.machine->queued_bytes() != queued)
+        FAIL("rank " << index << " counts " << rank.machine->queued_bytes() << " queued bytes, not " << queued);
+      const auto found = rank.truth.find(gather_);
+      if (active_ && (!rank.reports_arrived.contains(sync::version_of_gather(gather_)) || found == rank.truth.end() ||
+                      !found->second.granted.empty() || found->second.complete_told < windows_))
         waited.push_back(index);
     }
     if (root_->held_bytes() != held || held > max_round_)
@@ -391,16 +538,23 @@ private:
   Counts& counts_;
   std::uint32_t windows_ = 0;
   std::uint64_t versions_ = 0, largest_ = 0, max_round_ = 0, ahead_ = 0, density_ = 0;
+  bool drops_ = false;
+  std::uint64_t nobody_from_ = 0, nobody_until_ = 0;
+  std::set<std::uint64_t> catch_ups_; ///< versions that bring one
+  std::set<std::uint64_t> abandoned_; ///< versions that a rank gave up before the root began them
   std::vector<Rank> ranks_;
   std::optional<GatherRoot> root_;
-  std::uint64_t active_ = 0, finished_ = 0;
+  bool active_ = false;
+  std::uint64_t gather_ = 0; ///< the one that runs, or ran last
+  std::uint64_t over_ = 0;   ///< versions up to this one are gathered or dropped
+  std::uint64_t told_ = 0;   ///< reports up to this version were in some totals
   std::uint32_t window_ = 0;
   std::uint64_t rounds_ = 0, next_round_ = 0, unconsumed_ = 0;
 };
 
-wire::Offer offer_of(std::uint64_t version, std::vector<std::pair<std::uint32_t, std::uint32_t>> pieces,
+wire::Offer offer_of(std::uint64_t gather, std::vector<std::pair<std::uint32_t, std::uint32_t>> pieces,
                      std::uint32_t complete) {
-  return {version, std::move(pieces), complete};
+  return {gather, std::move(pieces), complete};
 }
 
 wire::CaptureReport report_of(std::uint64_t version, std::uint64_t step = 5,
@@ -412,8 +566,8 @@ wire::CaptureReport report_of(std::uint64_t version, std::uint64_t step = 5,
   return report;
 }
 
-EncodedChunk chunk_of(std::uint64_t version, std::uint32_t chunk, const std::vector<std::uint64_t>& sizes) {
-  EncodedChunk encoded{version, chunk, {}, {}};
+EncodedChunk chunk_of(std::uint64_t gather, std::uint32_t chunk, const std::vector<std::uint64_t>& sizes) {
+  EncodedChunk encoded{gather, chunk, {}, {}};
   for (const std::uint64_t size : sizes) {
     encoded.bytes.resize(encoded.bytes.size() + size, static_cast<std::byte>(chunk));
     encoded.ends.push_back(encoded.bytes.size());
@@ -421,10 +575,10 @@ EncodedChunk chunk_of(std::uint64_t version, std::uint32_t chunk, const std::vec
   return encoded;
 }
 
-/// Two ranks, three windows, rounds of 100 bytes; version 1 is gathered.
+/// Two ranks, three windows, rounds of 100 bytes; gather 2, of version 1, has begun.
 GatherRoot gathering() {
   GatherRoot root(2, 3, 100);
-  root.begin(1);
+  root.begin(2);
   return root;
 }
 
@@ -436,92 +590,247 @@ void refuses(const Result<T>& result, const std::string& says) {
 
 } // namespace
 
-TEST_CASE("all pieces are gathered once, in walk order, windows in order, within max_round") {
-  constexpr std::uint64_t schedules = 400;
+TEST_CASE("all pieces are gathered once, in walk order, windows in order, within max_round, whatever is dropped") {
+  constexpr std::uint64_t schedules = 600;
   CAPTURE(test::seed());
   Counts counts;
   for (std::uint64_t schedule = 0; schedule < schedules; ++schedule) {
     CAPTURE(schedule);
     Simulation(schedule, counts).run();
   }
-  fmt::print("gather: seed {}, {} schedules, {} versions ({} empty), {} windows, {} rounds, {} pieces, {} offers for a "
-             "version that was not gathered yet, {} times a rank with nothing\n",
-             test::seed(), schedules, counts.versions, counts.empty_versions, counts.windows, counts.rounds,
-             counts.pieces, counts.early_offers, counts.silent_ranks);
+  fmt::print("gather: seed {}, {} schedules, {} gathers ({} catch-ups, {} empty), {} windows, {} rounds, {} pieces, {} "
+             "offers for a gather that had not begun, {} times a rank with nothing\n"
+             "  {} dropped ({} before they began), {} given up by a rank, {} empty shares, {} shares too late, {} "
+             "captures more than 4 versions behind, {} late reports\n",
+             test::seed(), schedules, counts.gathers, counts.catch_ups, counts.empty_gathers, counts.windows,
+             counts.rounds, counts.pieces, counts.early_offers, counts.silent_ranks, counts.dropped, counts.never_begun,
+             counts.abandoned, counts.empty_shares, counts.unused_shares, counts.far_behind, counts.late_reports);
   REQUIRE(counts.early_offers > 100);
-  REQUIRE(counts.empty_versions > 10);
+  REQUIRE(counts.empty_gathers > 10);
   REQUIRE(counts.silent_ranks > 100);
+  REQUIRE(counts.catch_ups > 50);
+  REQUIRE(counts.dropped > 100);
+  REQUIRE(counts.never_begun > 50);
+  REQUIRE(counts.abandoned > 20);
+  REQUIRE(counts.empty_shares > 20);
+  REQUIRE(counts.unused_shares > 20);
+  REQUIRE(counts.far_behind > 50);
+  REQUIRE(counts.late_reports > 100);
+}
+
+TEST_CASE("a gather has a number: two a version, its own changes first") {
+  for (const std::uint64_t version : {1, 2, 7}) {
+    REQUIRE(sync::gather_of(version) < sync::catch_up_gather_of(version));
+    REQUIRE(sync::catch_up_gather_of(version) < sync::gather_of(version + 1));
+    REQUIRE(sync::version_of_gather(sync::gather_of(version)) == version);
+    REQUIRE(sync::version_of_gather(sync::catch_up_gather_of(version)) == version);
+    REQUIRE(sync::is_catch_up(sync::catch_up_gather_of(version)));
+    REQUIRE_FALSE(sync::is_catch_up(sync::gather_of(version)));
+  }
 }
 
 TEST_CASE("a rank says only what is new: pieces, or windows that are complete") {
   GatherRank rank({0, 0, 2}, 3);
-  REQUIRE_FALSE(rank.add(chunk_of(1, 1, {4}))); // chunk 0 is missing in front of it
+  REQUIRE_FALSE(rank.add(chunk_of(2, 1, {4}))); // chunk 0 is missing in front of it
   REQUIRE(rank.queued_bytes() == 4);
-  const auto first = rank.add(chunk_of(1, 0, {}));
+  const auto first = rank.add(chunk_of(2, 0, {}));
   REQUIRE(first);
   REQUIRE((first->pieces == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 4}}));
   REQUIRE(first->windows_complete == 2);
-  const auto last = rank.add(chunk_of(1, 2, {}));
+  const auto last = rank.add(chunk_of(2, 2, {}));
   REQUIRE(last);
   REQUIRE(last->pieces.empty());
   REQUIRE(last->windows_complete == 3);
 
   GatherRank quiet({0, 0}, 1);
-  REQUIRE_FALSE(quiet.add(chunk_of(1, 0, {})));
-  REQUIRE(quiet.add(chunk_of(1, 1, {}))->windows_complete == 1);
+  REQUIRE_FALSE(quiet.add(chunk_of(2, 0, {})));
+  REQUIRE(quiet.add(chunk_of(2, 1, {}))->windows_complete == 1);
 
   const GatherRank none({}, 3);
-  REQUIRE(none.nothing(4).version == 4);
+  REQUIRE(none.nothing(4).gather == 4);
   REQUIRE(none.nothing(4).windows_complete == 3);
+}
+
+TEST_CASE("a rank forgets a gather that is dropped, gives its bytes back once, and answers its grants with nothing") {
+  GatherRank rank({0, 0, 0}, 1);
+  REQUIRE(rank.add(chunk_of(4, 0, {4, 6})));
+  REQUIRE_FALSE(rank.add(chunk_of(4, 2, {100}))); // early
+  REQUIRE(rank.add(chunk_of(5, 0, {7})));
+  REQUIRE(rank.cut({4, 0, 1, 4})->size() == 4);
+  REQUIRE(rank.drop(4) == 106);
+  REQUIRE(rank.queued_bytes() == 7);
+  REQUIRE(rank.dropped(4));
+  REQUIRE_FALSE(rank.dropped(5));
+  REQUIRE(rank.drop(4) == 0);
+  REQUIRE(rank.cut({4, 1, 1, 6})->empty());
+  REQUIRE_FALSE(rank.add(chunk_of(4, 1, {9})));
+  REQUIRE(rank.queued_bytes() == 7);
+  REQUIRE(rank.cut({5, 2, 1, 7})->size() == 7);
+}
+
+TEST_CASE("a rank that is many versions behind still knows what was dropped") {
+  GatherRank rank({0}, 1);
+  REQUIRE(rank.add(chunk_of(sync::gather_of(3), 0, {5})));
+  for (std::uint64_t version = 3; version < 103; ++version)
+    REQUIRE(rank.drop(sync::gather_of(version)) == (version == 3 ? 5 : 0));
+  for (std::uint64_t version = 3; version < 103; ++version) {
+    REQUIRE(rank.dropped(sync::gather_of(version)));
+    REQUIRE_FALSE(rank.add(chunk_of(sync::gather_of(version), 0, {5})));
+    REQUIRE(rank.cut({sync::gather_of(version), version, 1, 5})->empty());
+  }
+  REQUIRE(rank.queued_bytes() == 0);
+  REQUIRE(rank.add(chunk_of(sync::gather_of(103), 0, {5})));
+  REQUIRE(rank.cut({sync::gather_of(50), 200, 1, 5})->empty()); // a grant that has waited for long
+}
+
+TEST_CASE(
+  "the root takes what ranks say of dropped gathers, however late, and refuses what they say of finished ones") {
+  GatherRoot root(2, 1, 100);
+  root.begin(sync::gather_of(1));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    REQUIRE(root.on_offer(rank, offer_of(sync::gather_of(1), {}, 1)));
+    REQUIRE(root.on_report(rank, report_of(1)));
+  }
+  REQUIRE(root.window_ended());
+  REQUIRE(root.finished()->reported);
+  // Nobody takes anything for a long time; rank 0 goes on, rank 1 is behind.
+  for (std::uint64_t version = 2; version < 52; ++version) {
+    root.drop(sync::gather_of(version));
+    REQUIRE(root.on_report(0, report_of(version, version)));
+  }
+  for (std::uint64_t version = 2; version < 52; ++version) {
+    REQUIRE(root.on_offer(1, offer_of(sync::gather_of(version), {{0, 10}}, 1)));
+    REQUIRE(root.on_report(1, report_of(version, version)));
+    refuses(root.on_report(1, report_of(version, version)), version == 51 ? "twice" : "reports the capture of version");
+  }
+  refuses(root.on_offer(1, offer_of(sync::gather_of(1), {}, 1)), "gather 2");
+}
+
+TEST_CASE("the digests of versions that no gather brought come with the next totals, and only they") {
+  GatherRoot root(1, 1, 100);
+  for (std::uint64_t version = 1; version <= 20; ++version) {
+    wire::CaptureReport report = report_of(version, version);
+    report.changed = 100 + version;
+    report.digest_changes = {{3, version}, {static_cast<std::uint32_t>(10 + version), 1}};
+    root.drop(sync::gather_of(version));
+    REQUIRE(root.on_report(0, report));
+  }
+  root.begin(sync::catch_up_gather_of(20));
+  REQUIRE(root.on_offer(0, offer_of(sync::catch_up_gather_of(20), {}, 1)));
+  REQUIRE(root.window_ended());
+  const auto totals = root.finished();
+  REQUIRE(totals);
+  REQUIRE(totals->reported);
+  REQUIRE(totals->step == 20);
+  REQUIRE(totals->changed == 120);
+  REQUIRE(totals->digest_changes.size() == 21);
+  REQUIRE((totals->digest_changes[0] == std::pair<std::uint32_t, std::uint64_t>{3, 210}));
+}
+
+TEST_CASE("a catch-up gather follows its version's own, and tells no report twice") {
+  GatherRoot root(1, 1, 100);
+  root.begin(sync::gather_of(1));
+  REQUIRE(root.on_offer(0, offer_of(sync::gather_of(1), {}, 1)));
+  REQUIRE(root.on_offer(0, offer_of(sync::catch_up_gather_of(1), {{0, 30}}, 1))); // ahead
+  REQUIRE(root.on_report(0, report_of(1)));
+  REQUIRE(root.next_round().empty());
+  REQUIRE(root.window_ended());
+  REQUIRE(root.finished()->reported);
+  root.begin(sync::catch_up_gather_of(1));
+  REQUIRE(root.next_round().size() == 1);
+  REQUIRE(root.on_share(0, sync::catch_up_gather_of(1), 0, 30) == true);
+  REQUIRE(root.window_ended());
+  const auto totals = root.finished();
+  REQUIRE(totals);
+  REQUIRE_FALSE(totals->reported);
+  REQUIRE(totals->digest_changes.empty());
+  REQUIRE(totals->rounds == 1);
+}
+
+TEST_CASE("a dropped gather's share is not used but frees its place in the round, full or empty") {
+  for (const std::uint64_t bytes : {60, 0}) {
+    CAPTURE(bytes);
+    GatherRoot root = gathering();
+    REQUIRE(root.on_offer(0, offer_of(2, {{0, 60}}, 3)));
+    REQUIRE(root.on_offer(1, offer_of(2, {{0, 30}}, 3)));
+    REQUIRE(root.next_round().size() == 1); // the largest piece first: rank 1's does not fit beside it
+    root.drop(2);
+    REQUIRE(root.held_bytes() == 60);
+    root.begin(4);
+    REQUIRE(root.on_offer(1, offer_of(4, {{0, 50}}, 1)));
+    REQUIRE(root.next_round().empty());
+    REQUIRE(root.on_share(0, 2, 0, bytes) == false);
+    REQUIRE(root.held_bytes() == 0);
+    refuses(root.on_share(0, 2, 0, bytes), "not what it was granted");
+    REQUIRE(root.next_round().size() == 1);
+    REQUIRE(root.on_share(1, 4, 1, 50) == true);
+  }
+}
+
+TEST_CASE("a rank that answers a grant with nothing has given up: its gather never completes, and nothing is held") {
+  GatherRoot root(1, 1, 100);
+  root.begin(2);
+  REQUIRE(root.on_offer(0, offer_of(2, {{0, 60}}, 1)));
+  REQUIRE(root.on_report(0, report_of(1)));
+  REQUIRE(root.next_round().size() == 1);
+  REQUIRE(root.on_share(0, 2, 0, 0) == false);
+  REQUIRE(root.held_bytes() == 0);
+  REQUIRE_FALSE(root.window_ended());
+  REQUIRE_FALSE(root.finished());
+  root.drop(2);
+  root.begin(4);
+  REQUIRE(root.on_offer(0, offer_of(4, {}, 1)));
+  REQUIRE(root.window_ended());
 }
 
 TEST_CASE("a rank refuses a grant of what it did not offer") {
   GatherRank rank({0}, 1);
-  refuses(rank.cut({1, 0, 1, 4}), "did not offer");
-  REQUIRE(rank.add(chunk_of(1, 0, {4, 6})));
   refuses(rank.cut({2, 0, 1, 4}), "did not offer");
-  refuses(rank.cut({1, 0, 2, 11}), "granted 11 bytes where 10 are offered");
+  REQUIRE(rank.add(chunk_of(2, 0, {4, 6})));
+  refuses(rank.cut({4, 0, 1, 4}), "did not offer");
+  refuses(rank.cut({2, 0, 2, 11}), "granted 11 bytes where 10 are offered");
   REQUIRE(rank.queued_bytes() == 10);
-  REQUIRE(rank.cut({1, 0, 1, 4})->size() == 4);
-  refuses(rank.cut({1, 1, 1, 7}), "granted 7 bytes where 6 are offered");
-  refuses(rank.cut({1, 1, 1, 5}), "does not end between two pieces");
+  REQUIRE(rank.cut({2, 0, 1, 4})->size() == 4);
+  refuses(rank.cut({2, 1, 1, 7}), "granted 7 bytes where 6 are offered");
+  refuses(rank.cut({2, 1, 1, 5}), "does not end between two pieces");
 }
 
 TEST_CASE("a rank refuses a grant of more pieces than it offered") {
   GatherRank rank({0}, 1);
-  REQUIRE(rank.add(chunk_of(1, 0, {4, 6})));
-  refuses(rank.cut({1, 0, 3, 10}), "does not end between two pieces");
+  REQUIRE(rank.add(chunk_of(2, 0, {4, 6})));
+  refuses(rank.cut({2, 0, 3, 10}), "does not end between two pieces");
 }
 
 TEST_CASE("the root refuses offers that no honest rank makes") {
   GatherRoot root = gathering();
-  refuses(root.on_offer(2, offer_of(1, {}, 1)), "rank 2 of 2 ranks");
-  refuses(root.on_offer(0, offer_of(0, {}, 1)), "version 0");
-  refuses(root.on_offer(0, offer_of(4, {}, 1)), "version 4");
-  refuses(root.on_offer(0, offer_of(1, {}, 4)), "4 windows complete after 0, of 3");
-  refuses(root.on_offer(0, offer_of(1, {{3, 10}}, 0)), "a piece of window 3");
-  refuses(root.on_offer(0, offer_of(1, {{0, 0}}, 0)), "a piece of 0 bytes");
-  refuses(root.on_offer(0, offer_of(1, {{0, 101}}, 0)), "a piece of 101 bytes; max_round is 100");
-  REQUIRE(root.on_offer(0, offer_of(1, {{1, 100}}, 1)));
-  refuses(root.on_offer(0, offer_of(1, {}, 0)), "0 windows complete after 1");
-  refuses(root.on_offer(0, offer_of(1, {{0, 10}}, 1)), "a piece of window 0 after window 1");
-  REQUIRE(root.on_offer(0, offer_of(1, {}, 3)));
-  refuses(root.on_offer(0, offer_of(1, {{2, 10}}, 3)), "a piece of window 2 after window 3");
-  REQUIRE(root.on_offer(1, offer_of(3, {{2, 1}}, 3))); // ahead as far as is legal
+  refuses(root.on_offer(2, offer_of(2, {}, 1)), "rank 2 of 2 ranks");
+  refuses(root.on_offer(0, offer_of(1, {}, 1)), "gather 1");
+  refuses(root.on_offer(0, offer_of(8, {}, 1)), "gather 8");
+  refuses(root.on_offer(0, offer_of(2, {}, 4)), "4 windows complete after 0, of 3");
+  refuses(root.on_offer(0, offer_of(2, {{3, 10}}, 0)), "a piece of window 3");
+  refuses(root.on_offer(0, offer_of(2, {{0, 0}}, 0)), "a piece of 0 bytes");
+  refuses(root.on_offer(0, offer_of(2, {{0, 101}}, 0)), "a piece of 101 bytes; max_round is 100");
+  REQUIRE(root.on_offer(0, offer_of(2, {{1, 100}}, 1)));
+  refuses(root.on_offer(0, offer_of(2, {}, 0)), "0 windows complete after 1");
+  refuses(root.on_offer(0, offer_of(2, {{0, 10}}, 1)), "a piece of window 0 after window 1");
+  REQUIRE(root.on_offer(0, offer_of(2, {}, 3)));
+  refuses(root.on_offer(0, offer_of(2, {{2, 10}}, 3)), "a piece of window 2 after window 3");
+  REQUIRE(root.on_offer(1, offer_of(7, {{2, 1}}, 3))); // ahead as far as is legal
 }
 
 TEST_CASE("the root refuses offers and reports of a version that is over") {
   GatherRoot root(1, 1, 100);
-  REQUIRE(root.on_offer(0, offer_of(1, {}, 1))); // before it begins
+  REQUIRE(root.on_offer(0, offer_of(2, {}, 1))); // before it begins
   REQUIRE(root.on_report(0, report_of(1)));
-  refuses(root.on_offer(0, offer_of(3, {}, 1)), "version 3");
-  root.begin(1);
+  refuses(root.on_offer(0, offer_of(6, {}, 1)), "gather 6");
+  root.begin(2);
   REQUIRE(root.window_ended());
   REQUIRE(root.finished());
-  refuses(root.on_offer(0, offer_of(1, {}, 1)), "version 1");
+  refuses(root.on_offer(0, offer_of(2, {}, 1)), "gather 2");
   refuses(root.on_report(0, report_of(1)), "version 1");
-  root.begin(2);
-  refuses(root.on_offer(0, offer_of(1, {}, 1)), "version 1");
+  root.begin(4);
+  refuses(root.on_offer(0, offer_of(2, {}, 1)), "gather 2");
+  refuses(root.on_offer(0, offer_of(3, {}, 1)), "gather 3"); // it has no catch-up any more
   refuses(root.on_report(0, report_of(1)), "version 1");
 }
 
@@ -537,33 +846,34 @@ TEST_CASE("the root refuses reports that no honest rank makes, and names ranks t
   REQUIRE(root.on_report(1, report_of(1)));
 }
 
-TEST_CASE("the root refuses shares that were not granted, or of another length or round") {
+TEST_CASE("the root refuses shares that were not granted, or of another length, round or gather") {
   GatherRoot root = gathering();
-  REQUIRE(root.on_offer(0, offer_of(1, {{0, 50}, {0, 50}}, 3)));
-  refuses(root.on_share(0, 0, 50), "not what it was granted");
+  REQUIRE(root.on_offer(0, offer_of(2, {{0, 50}, {0, 50}}, 3)));
+  refuses(root.on_share(0, 2, 0, 50), "not what it was granted");
   const auto granted = root.next_round();
   REQUIRE(granted.size() == 1);
   REQUIRE(granted[0].grant.bytes == 50);
-  refuses(root.on_share(1, 0, 50), "rank 1 sent 50 bytes for round 0");
-  refuses(root.on_share(0, 0, 49), "not what it was granted");
-  refuses(root.on_share(0, 1, 50), "not what it was granted");
-  refuses(root.on_share(2, 0, 50), "not running");
-  REQUIRE(root.on_share(0, 0, 50));
-  refuses(root.on_share(0, 0, 50), "not what it was granted");
+  refuses(root.on_share(1, 2, 0, 50), "rank 1 sent 50 bytes for round 0 of gather 2");
+  refuses(root.on_share(0, 2, 0, 49), "not what it was granted");
+  refuses(root.on_share(0, 2, 1, 50), "not what it was granted");
+  refuses(root.on_share(0, 3, 0, 50), "not what it was granted");
+  refuses(root.on_share(2, 2, 0, 50), "not what it was granted");
+  REQUIRE(root.on_share(0, 2, 0, 50) == true);
+  refuses(root.on_share(0, 2, 0, 50), "not what it was granted");
   GatherRoot before(1, 1, 100);
-  refuses(before.on_share(0, 0, 1), "not running");
+  refuses(before.on_share(0, 2, 0, 1), "not what it was granted");
 }
 
 TEST_CASE("a piece as large as max_round goes when nothing else is held") {
   GatherRoot root(2, 1, 100);
-  root.begin(1);
-  REQUIRE(root.on_offer(0, offer_of(1, {{0, 40}}, 1)));
-  REQUIRE(root.on_offer(1, offer_of(1, {{0, 100}}, 1)));
+  root.begin(2);
+  REQUIRE(root.on_offer(0, offer_of(2, {{0, 40}}, 1)));
+  REQUIRE(root.on_offer(1, offer_of(2, {{0, 100}}, 1)));
   const auto first = root.next_round();
   REQUIRE(first.size() == 1);
   REQUIRE(first[0].rank == 0);
   REQUIRE(root.next_round().empty());
-  REQUIRE(root.on_share(0, 0, 40));
+  REQUIRE(root.on_share(0, 2, 0, 40) == true);
   REQUIRE(root.next_round().empty());
   root.consumed(40);
   const auto second = root.next_round();

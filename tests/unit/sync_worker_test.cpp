@@ -20,6 +20,9 @@ wire::Begin seed_begin(std::uint64_t delivery, std::uint64_t target) {
 wire::Begin delta_begin(std::uint64_t delivery, std::uint64_t base, std::uint64_t target) {
   return {delivery, wire::DeliveryKind::delta, base, target};
 }
+wire::Begin fold_begin(std::uint64_t delivery, std::uint64_t base, std::uint64_t target) {
+  return {delivery, wire::DeliveryKind::fold, base, target};
+}
 wire::Seal manifest(std::uint64_t delivery, std::uint64_t flushes, std::uint64_t bytes) {
   return {delivery, flushes, bytes, {}};
 }
@@ -120,12 +123,23 @@ const std::vector<Refused>& refused_calls() {
      [](auto& worker) { return failure_of(worker.begin(delta_begin(1, 1, 9))); }},
     {"begin on a base that it does not have", everywhere,
      [](auto& worker) { return failure_of(worker.begin(delta_begin(9, 7, 10))); }},
+    {"begin on a base that is behind it",
+     {released},
+     [](auto& worker) { return failure_of(worker.begin(delta_begin(9, 1, 10))); }},
+    {"a fold from a version that it does not have yet", everywhere,
+     [](auto& worker) { return failure_of(worker.begin(fold_begin(9, worker.version() + 1, 10))); }},
+    {"a fold while a delivery runs", running,
+     [](auto& worker) { return failure_of(worker.begin(fold_begin(9, 1, 10))); }},
     {"begin to the version it has", everywhere,
      [](auto& worker) { return failure_of(worker.begin(delta_begin(9, worker.version(), worker.version()))); }},
+    {"a fold to the version it has", everywhere,
+     [](auto& worker) { return failure_of(worker.begin(fold_begin(9, 1, worker.version()))); }},
+    {"a seed to the version it has", everywhere,
+     [](auto& worker) { return failure_of(worker.begin(seed_begin(9, worker.version()))); }},
     {"begin to an earlier version",
      {released},
      [](auto& worker) { return failure_of(worker.begin(delta_begin(9, 2, 1))); }},
-    {"a seed while it serves", everywhere, [](auto& worker) { return failure_of(worker.begin(seed_begin(9, 9))); }},
+    {"a seed while a delivery runs", running, [](auto& worker) { return failure_of(worker.begin(seed_begin(9, 9))); }},
     {"a flush that is not due",
      {idle, begun, one_flush, sealed, verified, committed, applied, released},
      [](auto& worker) { return failure_of(worker.flush(2, 2, 5)); }},
@@ -204,7 +218,8 @@ TEST_CASE("a call out of order is refused by name, changes nothing, and the deli
       const Facts before(worker);
       const auto failure = refused.call(worker);
       REQUIRE(failure);
-      REQUIRE_THAT(failure->message, test::contains("deliver") || test::contains("delta") || test::contains("seed"));
+      REQUIRE_THAT(failure->message, test::contains("deliver") || test::contains("delta") || test::contains("seed") ||
+                                       test::contains("fold"));
       REQUIRE((Facts(worker) == before));
       for (int each = stage + 1; each <= released; ++each)
         step(worker, each);
@@ -223,6 +238,96 @@ TEST_CASE("a delta before any seed is refused") {
   REQUIRE_THAT(answer.error().message, test::contains("before any seed"));
   REQUIRE(worker.state() == WorkerState::empty);
   REQUIRE(worker.begin(seed_begin(1, 1)));
+}
+
+TEST_CASE("a fold applies on its base and on every later version, and brings the worker to its target") {
+  for (std::uint64_t base = 1; base <= 5; ++base) {
+    CAPTURE(base);
+    WorkerProtocol worker = at(released); // at version 2
+    const auto ready = worker.begin(fold_begin(3, base, 7));
+    REQUIRE(ready.has_value() == (base <= 2));
+    if (!ready) {
+      REQUIRE_THAT(ready.error().message, test::contains(fmt::format("a fold from version {} on", base)));
+      REQUIRE_THAT(ready.error().message, test::contains("at version 2"));
+      continue;
+    }
+    REQUIRE(ready->version == 2);
+    REQUIRE(worker.state() == WorkerState::staging);
+    REQUIRE_FALSE(worker.in_place());
+    REQUIRE(worker.seal(manifest(3, 0, 0)));
+    (void)worker.verified();
+    REQUIRE(worker.commit({3}));
+    worker.applied();
+    REQUIRE(worker.version() == 2); // not before the release
+    REQUIRE(worker.release({3})->version == 7);
+    REQUIRE(worker.version() == 7);
+  }
+}
+
+TEST_CASE("an undone fold puts values back and leaves the worker where it was, not at the fold's base") {
+  WorkerProtocol worker = at(released);
+  REQUIRE(worker.begin(fold_begin(3, 1, 7)));
+  REQUIRE(worker.seal(manifest(3, 0, 0)));
+  (void)worker.verified();
+  REQUIRE(worker.commit({3}));
+  worker.applied();
+  const auto undoing = worker.undo({3, "test"});
+  REQUIRE(undoing->exchange_back);
+  REQUIRE(undoing->answer.version == 2);
+  REQUIRE(worker.begin(delta_begin(4, 2, 8)));
+}
+
+TEST_CASE("a fold before any seed is refused") {
+  WorkerProtocol worker;
+  REQUIRE_THAT(worker.begin(fold_begin(1, 0, 1)).error().message, test::contains("before any seed"));
+}
+
+TEST_CASE("a seed of a worker that serves is written in place: it serves nothing until its release") {
+  WorkerProtocol worker = seeded();
+  const auto ready = worker.begin(seed_begin(2, 4));
+  REQUIRE(ready);
+  REQUIRE(ready->version == 0);
+  REQUIRE(worker.state() == WorkerState::seeding);
+  REQUIRE(worker.in_place());
+  REQUIRE(worker.version() == 0);
+  SECTION("released, it serves the target") {
+    REQUIRE(worker.seal(manifest(2, 0, 0)));
+    (void)worker.verified();
+    REQUIRE(worker.commit({2}));
+    worker.applied();
+    REQUIRE(worker.release({2})->version == 4);
+    REQUIRE(worker.state() == WorkerState::serving);
+  }
+  SECTION("undone, it serves nothing, and goes neither on from its old version nor back behind it") {
+    const auto undoing = worker.undo({2, "test"});
+    REQUIRE_FALSE(undoing->exchange_back);
+    REQUIRE(undoing->answer.version == 0);
+    REQUIRE(worker.state() == WorkerState::dirty);
+    REQUIRE_FALSE(worker.begin(delta_begin(3, 1, 5)));
+    REQUIRE_FALSE(worker.begin(fold_begin(3, 1, 5)));
+    const auto back = worker.begin(seed_begin(3, 1));
+    REQUIRE_FALSE(back);
+    REQUIRE_THAT(back.error().message, test::contains("never go back"));
+    REQUIRE(worker.begin(seed_begin(3, 5)));
+  }
+}
+
+TEST_CASE("frames of a delivery that is over, or that a newer one has replaced, are told from those that are due") {
+  for (int stage = begun; stage <= applied; ++stage) {
+    CAPTURE(stage);
+    WorkerProtocol worker = at(stage);
+    REQUIRE(worker.over(1));
+    REQUIRE_FALSE(worker.over(2));
+    REQUIRE_FALSE(worker.over(3)); // that one would be an error of the root
+    REQUIRE(worker.undo({2, "test"}));
+    REQUIRE(worker.over(2));
+    REQUIRE_FALSE(worker.over(3));
+  }
+  REQUIRE(at(released).over(2));
+  WorkerProtocol never_begun = seeded();
+  REQUIRE(never_begun.undo({7, "test"}));
+  for (std::uint64_t delivery = 1; delivery <= 7; ++delivery)
+    REQUIRE(never_begun.over(delivery));
 }
 
 TEST_CASE("a duplicate flush is told as one and counts once, also after the manifest and the commit") {
@@ -313,7 +418,9 @@ TEST_CASE("spoiled memory is neither committed nor served, and an undo does not 
     REQUIRE_FALSE(worker.commit({2}));
     REQUIRE_FALSE(worker.release({2}));
     REQUIRE(worker.state() == WorkerState::dirty);
-    REQUIRE(worker.undo({2, "test"}));
+    const auto undoing = worker.undo({2, "test"});
+    REQUIRE(undoing);
+    REQUIRE(undoing->answer.version == 0); // else the root would go on with deltas
     REQUIRE(worker.state() == WorkerState::dirty);
     REQUIRE_FALSE(worker.begin(delta_begin(3, 1, 3)));
     REQUIRE(worker.begin(seed_begin(3, 3)));

@@ -17,6 +17,7 @@ std::uint64_t FlushAssembly::begin() {
   finishing_ = false;
   sequence_ = 0;
   payload_bytes_ = 0;
+  largest_flush_ = 0; // a seed's flushes tell nothing of a delta's
   return discarded;
 }
 

@@ -60,7 +60,7 @@ private:
   bool finishing_ = false;
   std::uint64_t sequence_ = 0;
   std::uint64_t payload_bytes_ = 0;
-  std::uint64_t largest_flush_ = 0; ///< so far, over all deliveries
+  std::uint64_t largest_flush_ = 0; ///< of this delivery, so far
 };
 
 } // namespace deltawire::sync

@@ -61,8 +61,8 @@ connect = "30s"
 stall = "1.5s"
 engine = "500ms"
 timeout = "1h"
-busy = "wait"
-quorum = "all"
+busy = "fold"
+quorum = 2
 
 [actors]
 snapshotter  = { tier = "host", log = "1GiB" }
@@ -123,6 +123,8 @@ TEST_CASE("every supported key arrives typed") {
   CHECK(t.update.stall == 1500ms);
   CHECK(t.update.engine == 500ms);
   CHECK(t.update.timeout == 1h);
+  CHECK(t.update.busy == Busy::fold);
+  CHECK(t.update.quorum == 2);
   CHECK(t.actors.snapshotter.log == 1ull << 30);
   CHECK(t.actors.differ.count == 3);
   CHECK(t.actors.differ.chunk == 1000);
@@ -146,6 +148,8 @@ TEST_CASE("an empty file is one rank, one worker and the defaults") {
   CHECK(t->trainer.placements.empty());
   CHECK(t->transport.master.empty());
   CHECK(t->update.stall == 20s);
+  CHECK(t->update.busy == Busy::wait);
+  CHECK(t->update.quorum == 0);
   CHECK(t->actors.differ.chunk == 32ull << 20);
   CHECK(t->actors.flush_bucket.cap == 256ull << 20);
 }
@@ -195,8 +199,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
          {"[update]\nverify = \"off\"", "t.toml:2: update.verify: \"off\" is not supported yet; use \"digest\""},
          {"[update]\nverify = \"audit:10\"",
           "t.toml:2: update.verify: \"audit:10\" is not supported yet; use \"digest\""},
-         {"[update]\nbusy = \"fold\"", "t.toml:2: update.busy: \"fold\" is not supported yet; use \"wait\""},
-         {"[update]\nquorum = 2", "t.toml:2: update.quorum: a number is not supported yet; use \"all\""},
          {"[actors]\nsnapshotter.tier = \"pinned\"",
           "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\" or \"host\""},
          {"[actors]\nsnapshotter.tier = \"device\"",
@@ -246,11 +248,14 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
           "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter"},
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
           "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
-         {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\""},
+         {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
          {"[update]\nwire_dtype = \"bf17\"", "t.toml:2: update.wire_dtype: \"bf17\" is neither \"keep\" nor a dtype"},
          {"[update]\nverify = \"audit:0\"",
           "t.toml:2: update.verify: \"audit:0\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
          {"[update]\nquorum = 0", "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
+         {"[update]\nquorum = 2", "t.toml:2: update.quorum: 2 replicas, and the worker mesh has 1"},
+         {"[worker]\nmesh = [[\"dp\", 3], [\"tp\", 2]]\n[update]\nquorum = 4",
+          "t.toml:4: update.quorum: 4 replicas, and the worker mesh has 3"},
          {"[update]\nquorum = \"most\"",
           "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
          {"[actors]\nsender.transport = \"udp\"",
@@ -340,7 +345,7 @@ TEST_CASE("a mesh of too many ranks is refused") {
 
 TEST_CASE("all errors are reported at once, in the order of the file") {
   const auto* text = R"([update]
-busy = "fold"
+seed = "if-different"
 stal = "1s"
 [telemetry]
 trace = 3
@@ -350,7 +355,7 @@ differ = { count = 0, affinity = [1] }
 mesh = [["tp", 0]]
 )";
   CHECK(errors_of(text, {"actors.sender.route=rank-local", "nonsense.key=1"}) ==
-        "t.toml:2: update.busy: \"fold\" is not supported yet; use \"wait\"\n"
+        "t.toml:2: update.seed: \"if-different\" is not supported yet; use \"always\"\n"
         "t.toml:3: update.stal: unknown key; did you mean \"stall\"?\n"
         "t.toml:5: telemetry.trace: must be a string, not an integer\n"
         "t.toml:7: actors.differ.count: 0 is not between 1 and 1024\n"

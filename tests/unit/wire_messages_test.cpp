@@ -107,9 +107,9 @@ TEST_CASE("numbers that are no enumerator are refused") {
   refused(Hello{}, encode(Hello{}), 0, 2);
   refused(Hello{}, encode(Hello{}), 1, 2);
   refused(Refused{}, encode(Refused{}), 0, 0);
-  refused(Refused{}, encode(Refused{}), 0, 14);
+  refused(Refused{}, encode(Refused{}), 0, 15);
   refused(Failed{}, encode(Failed{}), 0, 255);
-  refused(Begin{}, encode(Begin{}), 8, 2);
+  refused(Begin{}, encode(Begin{}), 8, 3);
   refused(CaptureReport{}, encode(CaptureReport{}), 16, 7);
   const Catalogue catalogue{.slots = {{.name = "w", .dtype = DType::bf16, .shape = {}}}};
   refused(catalogue, encode(catalogue), 17, 15);

@@ -37,8 +37,10 @@ void advance(Self self) {
     count(state);
     if (!step->flush)
       break;
-    self->send(state.colleagues->sender, FlushSealed{state.gather, step->flush->sequence,
-                                                     std::make_shared<const Bytes>(std::move(step->flush->payload))});
+    FlushSealed sealed{state.gather, step->flush->sequence, {}};
+    for (sync::FlushAssembly::Part& part : step->flush->parts)
+      sealed.parts.push_back({part.route, std::make_shared<const Bytes>(std::move(part.payload))});
+    self->send(state.colleagues->sender, std::move(sealed));
   }
   if (state.gathered && state.assembly->finished()) {
     DeliverySealed sealed;
@@ -53,10 +55,11 @@ void advance(Self self) {
 
 } // namespace
 
-FlushBucketActor::behavior_type flush_bucket(Self self, std::shared_ptr<RankWork> work, std::uint64_t cap) {
+FlushBucketActor::behavior_type flush_bucket(Self self, std::shared_ptr<RankWork> work,
+                                             std::shared_ptr<const sync::RouteTable> routes, std::uint64_t cap) {
   FlushBucketState& initial = self->state;
   initial.work = std::move(work);
-  initial.assembly = std::make_unique<sync::FlushAssembly>(cap);
+  initial.assembly = std::make_unique<sync::FlushAssembly>(cap, std::move(routes));
   return {
     [self](const GatherBegin& begin) {
       FlushBucketState& state = self->state;

@@ -20,6 +20,7 @@ struct FlushBucketState {
 
 /// `cap` = payload bytes of a flush.
 FlushBucketActor::behavior_type flush_bucket(FlushBucketActor::stateful_pointer<FlushBucketState> self,
-                                             std::shared_ptr<RankWork> work, std::uint64_t cap);
+                                             std::shared_ptr<RankWork> work,
+                                             std::shared_ptr<const sync::RouteTable> routes, std::uint64_t cap);
 
 } // namespace deltawire::actors

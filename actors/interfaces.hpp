@@ -164,7 +164,11 @@ struct GatherFinished {
 struct FlushSealed {
   std::uint64_t gather = 0;
   std::uint64_t sequence = 0;
-  std::shared_ptr<const Bytes> payload;
+  struct Part {
+    std::uint32_t route = 0;
+    std::shared_ptr<const Bytes> payload;
+  };
+  std::vector<Part> parts;
 };
 struct FlushCredit {
   std::uint64_t gather = 0;

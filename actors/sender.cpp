@@ -15,7 +15,7 @@ Failure superseded(std::uint64_t version) {
                                         version)};
 }
 
-/// Sends the flush to every worker that takes part: one payload, shared by all connections.
+/// Sends each part of a flush to the workers of its route that take part: one payload, shared by all connections.
 void send_flush(Self self, const FlushSealed& flush) {
   SenderState& state = self->state;
   state.flush_begin = telemetry::now();
@@ -25,11 +25,16 @@ void send_flush(Self self, const FlushSealed& flush) {
   wire::FrameHeader header;
   header.type = static_cast<std::uint16_t>(wire::FrameType::flush);
   header.delivery = state.next_delivery - 1;
-  header.sequence = flush.sequence;
-  state.delivery->flush_sent(flush.sequence, flush.payload->size());
-  for (std::uint32_t w = 0; w < state.ports.data.size(); ++w)
-    if (state.delivery->takes_part(w))
-      state.bytes_sent[w] += state.ports.data[w]->send_data(header, flush.payload);
+  for (const FlushSealed::Part& part : flush.parts) {
+    header.route = part.route;
+    for (const std::uint32_t w : state.settings.routes->workers[part.route]) {
+      if (!state.delivery->takes_part(w))
+        continue;
+      header.sequence = state.delivery->frame_sent(w, part.payload->size());
+      state.bytes_sent[w] += state.ports.data[w]->send_data(header, part.payload);
+    }
+  }
+  carry_out(self, state.delivery->flush_sent(telemetry::now_ns()));
 }
 
 wire::Span widen(wire::Span a, const wire::Span& b) {
@@ -77,7 +82,12 @@ void send_manifest(Self self) {
     for (std::uint32_t cell = 0; cell < state.digests.size(); ++cell)
       digests.emplace_back(cell, state.digests[cell]);
   }
-  carry_out(self, state.delivery->seal(std::move(digests), telemetry::now_ns()));
+  const auto digests_of = [&](std::uint32_t worker) {
+    auto own = digests;
+    std::erase_if(own, [&](const auto& entry) { return !state.settings.routes->meets(worker, entry.first); });
+    return own;
+  };
+  carry_out(self, state.delivery->seal(digests_of, telemetry::now_ns()));
 }
 
 /// `version`: the newest one that was committed.

@@ -6,6 +6,7 @@
 #include "actors/port.hpp"
 #include "actors/rank_work.hpp"
 #include "sync/root_delivery.hpp"
+#include "sync/route_table.hpp"
 
 #include <chrono>
 #include <optional>
@@ -24,6 +25,7 @@ struct SenderSettings {
   std::chrono::nanoseconds timeout{};
   std::size_t cells = 0;
   std::uint64_t slots = 0;
+  std::shared_ptr<const sync::RouteTable> routes;
 };
 
 struct SenderState {

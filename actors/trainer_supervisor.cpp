@@ -177,9 +177,10 @@ std::size_t largest_element(const std::vector<layout::SlotSpec>& slots) {
   return largest;
 }
 
-/// Spawns the rank's actors around its blocks.
+/// Spawns the rank's actors around its blocks; `routes` on the root.
 Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, std::size_t cells,
-                          std::uint32_t windows, std::vector<layout::Block> blocks) {
+                          std::uint32_t windows, std::vector<layout::Block> blocks,
+                          std::shared_ptr<const sync::RouteTable> routes) {
   TrainerSupervisorState& state = self->state;
   TrainerSetup& setup = *state.setup;
   const config::Actors& actors = setup.topology.actors;
@@ -212,10 +213,15 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
                                     : self->spawn(differ, setup.work, number));
   if (is_root(self)) {
     // A little later than the gather, which knows the name of the rank that is missing.
-    const SenderSettings settings{setup.workers_per_replica,         update.quorum, update.stall,
-                                  update.timeout + update.stall / 4, cells,         slots.size()};
+    const SenderSettings settings{setup.workers_per_replica,
+                                  update.quorum,
+                                  update.stall,
+                                  update.timeout + update.stall / 4,
+                                  cells,
+                                  slots.size(),
+                                  routes};
     colleagues->flush_bucket = self->spawn(
-      flush_bucket, setup.work,
+      flush_bucket, setup.work, routes,
       actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);
     colleagues->sender =
       self->spawn<caf::detached>(sender, setup.work, WorkerPorts{state.worker_control, state.worker_data}, settings);
@@ -271,7 +277,11 @@ void agree(Self self) {
     const auto agreement = [&](std::vector<layout::Block> own) {
       return wire::Agreement{made.slots, made.cells, made.blocks, made.windows, std::move(own)};
     };
-    if (auto spawned = spawn_actors(self, made.slots, made.cells.size(), made.windows, std::move(made.ranks[0]));
+    sync::RouteTable routes = state.setup->topology.actors.sender.route == config::Route::broadcast
+                                ? sync::broadcast(made.blocks, made.cells.size(), made.workers.size())
+                                : sync::rank_local(made.blocks, made.cells.size(), made.workers);
+    if (auto spawned = spawn_actors(self, made.slots, made.cells.size(), made.windows, std::move(made.ranks[0]),
+                                    std::make_shared<const sync::RouteTable>(std::move(routes)));
         !spawned)
       return fail_session(self, spawned.error());
     for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
@@ -459,8 +469,8 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
                                             agreement->cells.size(), agreement->blocks, agreement->windows);
         !checked)
       return fail_session(self, checked.error());
-    if (auto spawned =
-          spawn_actors(self, agreement->slots, agreement->cells.size(), agreement->windows, std::move(agreement->own));
+    if (auto spawned = spawn_actors(self, agreement->slots, agreement->cells.size(), agreement->windows,
+                                    std::move(agreement->own), nullptr);
         !spawned)
       return fail_session(self, spawned.error());
     state.ranks.control[0]->send(wire::Agreed{});

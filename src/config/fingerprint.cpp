@@ -86,6 +86,7 @@ std::uint64_t fingerprint(const Topology& topology) {
   canonical.add("gather_queue.max_round", actors.gather_queue.max_round);
   canonical.add("flush_bucket.cap", actors.flush_bucket.cap);
   canonical.add("sender.transport", static_cast<std::uint64_t>(actors.sender.transport));
+  canonical.add("sender.route", static_cast<std::uint64_t>(actors.sender.route));
   canonical.add("applier.stage", actors.applier.stage);
 
   return XXH3_64bits(canonical.text().data(), canonical.text().size());

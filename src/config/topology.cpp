@@ -255,7 +255,8 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   {
     Section section{actors.table("sender"), "actors.sender", errors};
     out.sender.transport = read_transport_kind(section);
-    section.read_choice("route", {"auto", "broadcast"}, {"rank-local"}); // auto is broadcast: the only route yet
+    if (const auto route = section.read_choice("route", {"auto", "broadcast", "rank-local"}))
+      out.sender.route = *route == 1 ? Route::broadcast : Route::rank_local;
     section.finish();
   }
   {

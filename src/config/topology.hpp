@@ -62,7 +62,10 @@ struct FlushBucket {
   std::uint64_t cap = 256ull << 20;
 };
 
+enum class Route { broadcast, rank_local };
+
 struct Sender {
+  Route route = Route::rank_local; ///< "auto": every transport that there is sends to one worker at a time
   TransportKind transport = TransportKind::automatic;
 };
 

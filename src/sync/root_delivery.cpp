@@ -144,7 +144,7 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const Delivery
   delivery_ = delivery;
   plan_ = plan;
   begun_ = now;
-  flushes_sent_ = flushes_done_ = bytes_sent_ = 0;
+  on_wire_ = false;
   released_ = false;
   failure_.reset();
   Actions actions;
@@ -155,7 +155,7 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const Delivery
     worker.failed = worker.failed && !worker.takes_part; // of a delivery that it has ended all the same
     worker.step = Step::none;
     worker.release_given = false;
-    worker.flushes_staged = 0;
+    worker.frames_sent = worker.frames_staged = worker.bytes_sent = 0;
     if (worker.takes_part)
       actions.send.push_back({w, wire::Begin{delivery, plan.kind, plan.base, plan.target}});
   }
@@ -173,9 +173,16 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const Delivery
   return actions;
 }
 
-void RootDelivery::flush_sent(std::uint64_t sequence, std::uint64_t bytes) {
-  flushes_sent_ = sequence + 1;
-  bytes_sent_ += bytes;
+std::uint64_t RootDelivery::frame_sent(std::uint32_t w, std::uint64_t bytes) {
+  workers_[w].bytes_sent += bytes;
+  return workers_[w].frames_sent++;
+}
+
+RootDelivery::Actions RootDelivery::flush_sent(Nanoseconds now) {
+  Actions actions;
+  on_wire_ = true;
+  advance(now, actions); // nobody may be left who gets any of it
+  return actions;
 }
 
 bool RootDelivery::all_at(Step step) const noexcept {
@@ -211,7 +218,7 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   case Phase::beginning:
     return worker.step < Step::ready;
   case Phase::sending:
-    return worker.flushes_staged < flushes_sent_;
+    return worker.frames_staged < worker.frames_sent;
   case Phase::sealing:
     return worker.step < Step::staged;
   case Phase::committing:
@@ -233,12 +240,11 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
     actions.may_send_flushes = true;
   }
   if ((phase_ == Phase::sending || phase_ == Phase::sealing) && any) {
-    std::uint64_t least = flushes_sent_;
-    for (const Worker& worker : workers_)
-      if (worker.takes_part)
-        least = std::min(least, worker.flushes_staged);
-    if (least > flushes_done_) {
-      flushes_done_ = least;
+    const bool staged = std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+      return !worker.takes_part || worker.frames_staged == worker.frames_sent;
+    });
+    if (on_wire_ && staged) {
+      on_wire_ = false;
       actions.flush_credit = true;
     }
   }
@@ -262,7 +268,7 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
   actions.over = true;
 }
 
-RootDelivery::Actions RootDelivery::seal(std::vector<std::pair<std::uint32_t, std::uint64_t>> digests,
+RootDelivery::Actions RootDelivery::seal(const std::function<Digests(std::uint32_t worker)>& digests_of,
                                          Nanoseconds now) {
   Actions actions;
   if (phase_ != Phase::sending)
@@ -271,7 +277,8 @@ RootDelivery::Actions RootDelivery::seal(std::vector<std::pair<std::uint32_t, st
   restart_clocks(now);
   for (std::uint32_t w = 0; w < workers_.size(); ++w)
     if (workers_[w].takes_part)
-      actions.send.push_back({w, wire::Seal{delivery_, flushes_sent_, bytes_sent_, digests}});
+      actions.send.push_back(
+        {w, wire::Seal{delivery_, workers_[w].frames_sent, workers_[w].bytes_sent, digests_of(w)}});
   return actions;
 }
 
@@ -464,12 +471,12 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::FlushStaged&
   if (out_of_place(w, message.delivery))
     return {};
   Worker& worker = workers_[w];
-  if (message.sequence < worker.flushes_staged)
+  if (message.sequence < worker.frames_staged)
     return {}; // a duplicate flush is acknowledged again: neither wrong nor progress
   touch(w, now);
-  if (message.sequence != worker.flushes_staged || message.sequence >= flushes_sent_)
+  if (message.sequence != worker.frames_staged || message.sequence >= worker.frames_sent)
     return wrong(w, "FlushStaged", now);
-  ++worker.flushes_staged;
+  ++worker.frames_staged;
   Actions actions;
   advance(now, actions);
   return actions;
@@ -479,15 +486,16 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Staged& mess
   if (out_of_place(w, message.delivery))
     return {};
   touch(w, now);
-  if (phase_ != Phase::sealing || workers_[w].step != Step::ready || workers_[w].flushes_staged != flushes_sent_)
+  if (phase_ != Phase::sealing || workers_[w].step != Step::ready ||
+      workers_[w].frames_staged != workers_[w].frames_sent)
     return wrong(w, "Staged", now);
   Actions actions;
   // A worker that answers without having received must not pass: its count is compared with what was sent.
-  if (message.bytes != bytes_sent_) {
+  if (message.bytes != workers_[w].bytes_sent) {
     workers_[w].failed = true;
     drop(replica_of(w), w,
          Failure{Code::verification_failed, fmt::format("worker {} staged {} bytes of delivery {}, {} were sent", w,
-                                                        message.bytes, delivery_, bytes_sent_)},
+                                                        message.bytes, delivery_, workers_[w].bytes_sent)},
          now, actions);
     return actions;
   }

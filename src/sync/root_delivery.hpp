@@ -15,6 +15,7 @@
 #include "wire/messages.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,11 +88,14 @@ public:
 
   [[nodiscard]] bool takes_part(std::uint32_t worker) const noexcept { return workers_[worker].takes_part; }
 
-  /// A flush was handed to the wire. One at a time: the next only after flush_credit.
-  void flush_sent(std::uint64_t sequence, std::uint64_t bytes);
+  /// A frame of a flush goes to a worker that takes part: the frame's sequence.
+  [[nodiscard]] std::uint64_t frame_sent(std::uint32_t worker, std::uint64_t bytes);
+  /// All frames of a flush were handed to the wire. One flush at a time: the next only after flush_credit.
+  [[nodiscard]] Actions flush_sent(Nanoseconds now);
 
-  /// Everything was sent.
-  [[nodiscard]] Actions seal(std::vector<std::pair<std::uint32_t, std::uint64_t>> digests, Nanoseconds now);
+  using Digests = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
+  /// Everything was sent. `digests_of`: what a worker's manifest says.
+  [[nodiscard]] Actions seal(const std::function<Digests(std::uint32_t worker)>& digests_of, Nanoseconds now);
 
   /// What a worker answers. Late and repeated answers change nothing; one out of order drops its replica.
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::Ready& message, Nanoseconds now);
@@ -139,7 +143,9 @@ private:
     bool began = false;      ///< it took part when the delivery began
     Step step = Step::none;
     bool release_given = false; ///< from here on it serves the target, whatever happens to others
-    std::uint64_t flushes_staged = 0;
+    std::uint64_t frames_sent = 0;
+    std::uint64_t frames_staged = 0;
+    std::uint64_t bytes_sent = 0;
     Nanoseconds progress = 0; ///< when it last moved, or was last not waited for
     // what outlasts a delivery
     std::uint64_t owes = 0;    ///< the delivery whose Undone, or Released, has not come yet
@@ -191,9 +197,7 @@ private:
   std::uint64_t delivery_ = 0;
   DeliveryPlan plan_;
   Nanoseconds begun_ = 0;
-  std::uint64_t flushes_sent_ = 0;
-  std::uint64_t flushes_done_ = 0; ///< staged by every worker that takes part
-  std::uint64_t bytes_sent_ = 0;
+  bool on_wire_ = false;   ///< a flush that not every worker has staged
   bool released_ = false;  ///< some replica was told to serve the target
   bool seeds_next_ = true; ///< where a catch-up could be either
   std::optional<Failure> failure_;

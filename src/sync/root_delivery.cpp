@@ -248,7 +248,11 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
       actions.flush_credit = true;
     }
   }
-  if (phase_ == Phase::sealing && any && all_at(Step::staged)) {
+  if (phase_ == Phase::sealing && any && all_at(Step::staged) && replicas_counted() < settings_.quorum) {
+    // One that waits for another delivery of the update was counted on, and is gone.
+    failure_ = nobody();
+    drop_all(*failure_, now, actions);
+  } else if (phase_ == Phase::sealing && any && all_at(Step::staged)) {
     phase_ = Phase::committing;
     restart_clocks(now);
     for (std::uint32_t w = 0; w < workers_.size(); ++w)

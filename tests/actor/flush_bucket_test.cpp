@@ -23,7 +23,8 @@ struct Bucket {
   explicit Bucket(std::size_t pieces) {
     work->recorder = std::make_shared<telemetry::Recorder>();
     const auto colleagues = probes(system, log);
-    actor = system.spawn(flush_bucket, work, pieces * piece.size() + piece.size() / 2);
+    actor = system.spawn(flush_bucket, work, std::make_shared<const sync::RouteTable>(sync::broadcast(1, 1, 1)),
+                         pieces * piece.size() + piece.size() / 2);
     system.send(actor, Meet{colleagues});
     system.send(actor, GatherBegin{sync::gather_of(1)});
   }
@@ -51,7 +52,7 @@ TEST_CASE("the next flush is assembled while one is on the wire, and sent only w
   bucket.round(7);
   REQUIRE(bucket.log.count<FlushSealed>() == 1);
   CHECK(bucket.log.all<FlushSealed>()[0].sequence == 0);
-  CHECK(bucket.log.all<FlushSealed>()[0].payload->size() == 2 * bucket.piece.size());
+  CHECK(bucket.log.all<FlushSealed>()[0].parts.at(0).payload->size() == 2 * bucket.piece.size());
   // Two pieces are on the wire, and two were taken into the next flush while it is.
   CHECK(bucket.consumed_pieces() == 4);
   CHECK(bucket.work->counters.flush_bucket.now() == 4 * bucket.piece.size());
@@ -66,7 +67,7 @@ TEST_CASE("the next flush is assembled while one is on the wire, and sent only w
   CHECK(bucket.log.count<DeliverySealed>() == 0); // the last piece is in a flush that cannot go yet
   bucket.system.send(bucket.actor, FlushCredit{bucket.gather});
   REQUIRE(bucket.log.count<FlushSealed>() == 4);
-  CHECK(bucket.log.all<FlushSealed>()[3].payload->size() == bucket.piece.size());
+  CHECK(bucket.log.all<FlushSealed>()[3].parts.at(0).payload->size() == bucket.piece.size());
   CHECK(bucket.consumed_pieces() == 7);
   REQUIRE(bucket.log.count<DeliverySealed>() == 1);
   CHECK(bucket.log.all<DeliverySealed>()[0].flushes == 4);

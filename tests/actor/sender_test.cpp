@@ -29,7 +29,8 @@ struct Root {
   std::uint64_t delivery = 0;
   std::uint64_t gather = 0;
 
-  explicit Root(std::chrono::nanoseconds stall = std::chrono::hours(1), std::uint32_t workers_per_replica = 2) {
+  explicit Root(std::chrono::nanoseconds stall = std::chrono::hours(1), std::uint32_t workers_per_replica = 2,
+                sync::RouteTable routes_of_blocks = sync::broadcast(1, 2, 2)) {
     work->recorder = std::make_shared<telemetry::Recorder>();
     const auto colleagues = probes(system, log);
     SenderSettings settings;
@@ -38,6 +39,7 @@ struct Root {
     settings.timeout = std::chrono::hours(2);
     settings.cells = 2;
     settings.slots = 1;
+    settings.routes = std::make_shared<const sync::RouteTable>(std::move(routes_of_blocks));
     actor = system.spawn(
       sender, work, WorkerPorts{{control[0].port(), control[1].port()}, {data[0].port(), data[1].port()}}, settings);
     routes->set_delivery(caf::actor_cast<caf::actor>(actor));
@@ -109,7 +111,7 @@ TEST_CASE("a flush leaves when all workers are ready, its credit when all have s
   Root root;
   root.begin(1);
   const auto payload = std::make_shared<const Bytes>(33, std::byte{9});
-  root.system.send(root.actor, FlushSealed{root.gather, 0, payload});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, {{0, payload}}});
   CHECK(root.data[0].frames().empty());
   root.say(0, wire::Ready{root.delivery, 0});
   CHECK(root.data[0].frames().empty());
@@ -212,7 +214,7 @@ TEST_CASE("a worker that says it staged what it never received does not pass") {
   root.begin(1);
   root.say(0, wire::Ready{root.delivery, 0});
   root.say(1, wire::Ready{root.delivery, 0});
-  root.system.send(root.actor, FlushSealed{root.gather, 0, std::make_shared<const Bytes>(33)});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, {{0, std::make_shared<const Bytes>(33)}}});
   root.say(0, wire::FlushStaged{root.delivery, 0, 33});
   root.say(1, wire::FlushStaged{root.delivery, 0, 33});
   root.sealed(1, {});
@@ -240,7 +242,7 @@ TEST_CASE("an abort of the trainer's side undoes every worker and is the reason 
   CHECK_THAT(report.error_message, contains("rank 3 is gone"));
   // What comes late changes nothing.
   root.say(0, wire::Ready{root.delivery, 0});
-  root.system.send(root.actor, FlushSealed{root.gather, 0, std::make_shared<const Bytes>(1)});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, {{0, std::make_shared<const Bytes>(1)}}});
   CHECK(root.data[0].frames().empty());
   CHECK(root.log.count<UpdateOver>() == 0);
 }
@@ -259,7 +261,7 @@ TEST_CASE("a replica that stands still is left out, the other one served, and th
   CHECK(root.control[0].heard<wire::Undo>().empty());
   CHECK(root.control[1].heard<wire::Undo>().size() == 1);
   // It goes on without the silent one: flushes and manifest are for worker 0 only.
-  root.system.send(root.actor, FlushSealed{root.gather, 0, std::make_shared<const Bytes>(33)});
+  root.system.send(root.actor, FlushSealed{root.gather, 0, {{0, std::make_shared<const Bytes>(33)}}});
   CHECK(root.data[0].take(flush_type).size() == 1);
   CHECK(root.data[1].take(flush_type).empty());
   root.say(0, wire::FlushStaged{root.delivery, 0, 33});
@@ -397,4 +399,47 @@ TEST_CASE("with no replica to serve an update fails at once and says why") {
   CHECK_THAT(report.error_message, contains("no replica can be served") && contains("worker 1: gone"));
   CHECK(report.workers[0].state == "serving");
   CHECK(report.workers[1].state == "lost");
+}
+
+TEST_CASE("a worker gets the parts and the digests of its routes, and answers for those only") {
+  sync::RouteTable table = sync::broadcast(3, 2, 2);
+  table.workers = {{0}, {1}, {0, 1}};
+  table.cells = {{true, false}, {true, true}};
+  Root root(std::chrono::hours(1), 2, table);
+  root.begin(1);
+  for (const std::size_t w : {0u, 1u})
+    root.say(w, wire::Ready{root.delivery, 0});
+  root.system.send(
+    root.actor,
+    FlushSealed{root.gather, 0, {{1, std::make_shared<const Bytes>(11)}, {2, std::make_shared<const Bytes>(7)}}});
+  const auto first = root.data[0].take(flush_type), second = root.data[1].take(flush_type);
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].header.route == 2);
+  CHECK(first[0].header.sequence == 0);
+  REQUIRE(second.size() == 2);
+  CHECK(second[0].header.route == 1);
+  CHECK(second[1].header.route == 2);
+  CHECK(second[1].header.sequence == 1);
+  root.say(0, wire::FlushStaged{root.delivery, 0, 7});
+  root.say(1, wire::FlushStaged{root.delivery, 0, 11});
+  CHECK(root.log.count<FlushCredit>() == 0);
+  root.say(1, wire::FlushStaged{root.delivery, 1, 7});
+  CHECK(root.log.count<FlushCredit>() == 1);
+  // A flush that is for worker 1 only waits for nobody else.
+  root.system.send(root.actor, FlushSealed{root.gather, 1, {{1, std::make_shared<const Bytes>(5)}}});
+  CHECK(root.data[0].take(flush_type).empty());
+  CHECK(root.data[1].take(flush_type).at(0).header.sequence == 2);
+  root.say(1, wire::FlushStaged{root.delivery, 2, 5});
+  CHECK(root.log.count<FlushCredit>() == 2);
+  root.sealed(2, {{0, 3}, {1, 4}});
+  const auto seals = root.control[0].heard<wire::Seal>();
+  REQUIRE(seals.size() == 1);
+  CHECK(seals[0].flushes == 1);
+  CHECK(seals[0].bytes == 7);
+  CHECK(seals[0].digests == decltype(wire::Seal::digests){{0, 3}});
+  const auto other = root.control[1].heard<wire::Seal>();
+  REQUIRE(other.size() == 1);
+  CHECK(other[0].flushes == 3);
+  CHECK(other[0].bytes == 23);
+  CHECK(other[0].digests == decltype(wire::Seal::digests){{0, 3}, {1, 4}});
 }

@@ -47,6 +47,7 @@ TEST_CASE("the fingerprint changes with every setting that all processes must sh
     "actors.gather_queue.max_round = 1",
     "actors.flush_bucket.cap = 1",
     "actors.sender.transport = \"tcp\"",
+    "actors.sender.route = \"broadcast\"",
     "actors.applier.stage = 1",
   };
   std::map<std::uint64_t, std::string> seen;

@@ -209,8 +209,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "\"tcp\""},
          {"[actors]\nsender = { transport = \"shm\" }",
           "t.toml:2: actors.sender.transport: \"shm\" is not supported yet; use \"auto\", \"inproc\" or \"tcp\""},
-         {"[actors]\nsender = { route = \"rank-local\" }",
-          "t.toml:2: actors.sender.route: \"rank-local\" is not supported yet; use \"auto\" or \"broadcast\""},
          {"[actors]\nflush_bucket = { compression = \"zstd\" }",
           "t.toml:2: actors.flush_bucket.compression: \"zstd\" is not supported yet; use \"none\""},
          {"[actors]\nflush_bucket = { values = \"ulp\" }",
@@ -354,15 +352,15 @@ differ = { count = 0, affinity = [1] }
 [trainer]
 mesh = [["tp", 0]]
 )";
-  CHECK(errors_of(text, {"actors.sender.route=rank-local", "nonsense.key=1"}) ==
+  CHECK(errors_of(text, {"actors.applier.overflow=in-place", "nonsense.key=1"}) ==
         "t.toml:2: update.seed: \"if-different\" is not supported yet; use \"always\"\n"
         "t.toml:3: update.stal: unknown key; did you mean \"stall\"?\n"
         "t.toml:5: telemetry.trace: must be a string, not an integer\n"
         "t.toml:7: actors.differ.count: 0 is not between 1 and 1024\n"
         "t.toml:7: actors.differ.affinity: not supported yet\n"
         "t.toml:9: trainer.mesh: axis 0: \"tp\" has size 0; the least is 1\n"
-        "--set actors.sender.route=rank-local: actors.sender.route: \"rank-local\" is not supported yet; use \"auto\" "
-        "or \"broadcast\"\n"
+        "--set actors.applier.overflow=in-place: actors.applier.overflow: \"in-place\" is not supported yet; use "
+        "\"fail\"\n"
         "--set nonsense.key=1: nonsense: unknown key; known here: trainer, worker, transport, update, actors, "
         "telemetry, include");
   CHECK(load_text(text).error().code == Code::invalid_topology);

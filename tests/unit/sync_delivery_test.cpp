@@ -299,23 +299,27 @@ private:
       if (delivery != delivery_ || !root_.running() || sealed_ || on_wire_)
         return;
       if (sequence_ < flushes_) {
-        const std::uint64_t bytes = uniform(random_, 1, 1000);
-        const std::uint64_t sequence = sequence_++;
-        root_.flush_sent(sequence, bytes);
-        bytes_sent_ += bytes;
+        ++sequence_;
         on_wire_ = true;
         for (std::uint32_t w = 0; w < peers_.size(); ++w) {
           REQUIRE((!root_.takes_part(w) || peers_[w].takes_part));
           if (!root_.takes_part(w))
             continue;
-          const int copies = fault_ == Fault::duplicate_flush && uniform(random_, 0, 2) == 0 ? 2 : 1;
-          if (copies == 2)
-            fired();
-          for (int copy = 0; copy < copies; ++copy)
-            at(soon(peers_[w].data_down), [this, w, delivery, sequence, bytes] {
-              at_worker(w, [this, w, delivery, sequence, bytes] { flush(w, delivery, sequence, bytes); });
-            });
+          // A flush has parts for some workers, for some several, for some none.
+          for (std::uint64_t frames = uniform(random_, 0, 2); frames > 0; --frames) {
+            const std::uint64_t bytes = uniform(random_, 1, 1000);
+            const std::uint64_t sequence = root_.frame_sent(w, bytes);
+            bytes_sent_ += bytes;
+            const int copies = fault_ == Fault::duplicate_flush && uniform(random_, 0, 2) == 0 ? 2 : 1;
+            if (copies == 2)
+              fired();
+            for (int copy = 0; copy < copies; ++copy)
+              at(soon(peers_[w].data_down), [this, w, delivery, sequence, bytes] {
+                at_worker(w, [this, w, delivery, sequence, bytes] { flush(w, delivery, sequence, bytes); });
+              });
+          }
         }
+        act(root_.flush_sent(now_));
         // The manifest may go while the last flush is on the wire.
         if (sequence_ == flushes_ && uniform(random_, 0, 1))
           seal();
@@ -330,7 +334,7 @@ private:
       return;
     }
     sealed_ = true;
-    act(root_.seal({{0, 1}}, now_));
+    act(root_.seal([](std::uint32_t) { return RootDelivery::Digests{{0, 1}}; }, now_));
   }
 
   // The worker's side: what an Applier does.
@@ -912,13 +916,25 @@ wire::Applied applied_of(std::uint64_t delivery, std::uint64_t version) {
 const DeliveryPlan first_seed{Kind::seed, 0, 1};
 const Failure hung_up{Code::peer_failed, "hung up"};
 
+RootDelivery::Digests no_digests(std::uint32_t) {
+  return {};
+}
+
+/// One frame of a flush for each worker that takes part.
+void flush_to_all(RootDelivery& root, std::uint64_t bytes) {
+  for (std::uint32_t w = 0; w < root.records().size(); ++w)
+    if (root.takes_part(w))
+      (void)root.frame_sent(w, bytes);
+  (void)root.flush_sent(0);
+}
+
 RootDelivery root_of(std::uint32_t workers, std::uint32_t per_replica, std::uint32_t quorum = 0) {
   return RootDelivery(DeliverySettings{workers, per_replica, quorum, stall, timeout});
 }
 
 /// Goes on with a delivery without flushes, of those who take part and are ready, up to the commits.
 void stage(RootDelivery& root, std::uint64_t delivery, const Workers& workers, Nanoseconds now = 0) {
-  (void)root.seal({}, now);
+  (void)root.seal(no_digests, now);
   Actions actions;
   for (const std::uint32_t w : workers)
     actions = root.on(w, wire::Staged{delivery, 0}, now);
@@ -1060,7 +1076,7 @@ TEST_CASE("the clock of a worker runs only while it is waited for") {
     Nanoseconds now = 0;
     for (; now < 5 * stall; now += stall / 10)
       REQUIRE(root.tick(now).send.empty());
-    root.flush_sent(0, 10);
+    flush_to_all(root, 10);
     for (const Nanoseconds end = now + stall - stall / 5; now < end; now += stall / 10)
       REQUIRE(root.tick(now).send.empty());
     REQUIRE(root.on(0, wire::FlushStaged{1, 0, 10}, now).flush_credit);
@@ -1095,11 +1111,11 @@ TEST_CASE("a replica that fails is dropped, and the others wait for it no more")
   REQUIRE(to_whom<wire::Undo>(dropped) == Workers{2});
   REQUIRE(root.takes_part(0));
   REQUIRE_FALSE(root.takes_part(2));
-  root.flush_sent(0, 10);
+  flush_to_all(root, 10);
   REQUIRE_FALSE(root.on(0, wire::FlushStaged{1, 0, 10}, 1).flush_credit);
   REQUIRE(root.on(1, wire::FlushStaged{1, 0, 10}, 1).flush_credit);
   (void)root.on(2, wire::Undone{1, 0}, 1);
-  (void)root.seal({}, 2);
+  (void)root.seal(no_digests, 2);
   (void)root.on(0, wire::Staged{1, 10}, 2);
   REQUIRE(to_whom<wire::Commit>(root.on(1, wire::Staged{1, 10}, 2)) == (Workers{0, 1}));
   (void)root.on(0, applied_of(1, 1), 3);
@@ -1142,7 +1158,7 @@ TEST_CASE("a replica that has the version already counts for the quorum of the c
   (void)root.begin(2, {Kind::delta, 1, 2}, 0);
   for (const std::uint32_t w : {0u, 1u, 2u})
     (void)root.on(w, wire::Ready{2, 1}, 0);
-  (void)root.seal({}, 0);
+  (void)root.seal(no_digests, 0);
   Actions actions;
   for (const std::uint32_t w : {0u, 1u, 2u})
     actions = root.on(w, wire::Staged{2, 0}, 0);
@@ -1192,7 +1208,7 @@ TEST_CASE("a flush that is acknowledged twice counts once") {
   (void)root.begin(1, first_seed, 0);
   (void)root.on(0, wire::Ready{1, 0}, 0);
   (void)root.on(1, wire::Ready{1, 0}, 0);
-  root.flush_sent(0, 10);
+  flush_to_all(root, 10);
   REQUIRE_FALSE(root.on(0, wire::FlushStaged{1, 0, 10}, 1).flush_credit);
   const Actions again = root.on(0, wire::FlushStaged{1, 0, 10}, 2);
   REQUIRE_FALSE(again.flush_credit);
@@ -1205,8 +1221,8 @@ TEST_CASE("a worker that calls everything staged before its flushes are is refus
   RootDelivery root = root_of(1, 1);
   (void)root.begin(1, first_seed, 0);
   (void)root.on(0, wire::Ready{1, 0}, 0);
-  root.flush_sent(0, 10);
-  (void)root.seal({}, 0);
+  flush_to_all(root, 10);
+  (void)root.seal(no_digests, 0);
   REQUIRE(to_whom<wire::Commit>(root.on(0, wire::Staged{1, 10}, 1)).empty());
   REQUIRE_THAT(root.failure()->message, test::contains("worker 0 sent Staged out of order"));
 }
@@ -1215,9 +1231,9 @@ TEST_CASE("a worker that staged other bytes than were sent is dropped with both 
   RootDelivery root = root_of(1, 1);
   (void)root.begin(1, first_seed, 0);
   (void)root.on(0, wire::Ready{1, 0}, 0);
-  root.flush_sent(0, 10);
+  flush_to_all(root, 10);
   (void)root.on(0, wire::FlushStaged{1, 0, 10}, 0);
-  (void)root.seal({}, 0);
+  (void)root.seal(no_digests, 0);
   (void)root.on(0, wire::Staged{1, 9}, 1);
   REQUIRE(root.failure()->code == Code::verification_failed);
   REQUIRE_THAT(root.failure()->message, test::contains("worker 0 staged 9 bytes of delivery 1, 10 were sent"));
@@ -1256,7 +1272,7 @@ TEST_CASE("a delta goes to replicas at its base, a fold to those from its base o
   for (const std::uint32_t w : {2u, 3u, 4u})
     (void)root.on(w, wire::Undone{2, 1}, 0);
   (void)root.on(5, wire::Undone{2, 0}, 0);
-  (void)root.seal({}, 0);
+  (void)root.seal(no_digests, 0);
   for (const std::uint32_t w : {0u, 1u})
     (void)root.on(w, wire::Staged{2, 0}, 0);
   for (const std::uint32_t w : {0u, 1u})
@@ -1299,7 +1315,7 @@ TEST_CASE("an update that is abandoned before its commit is over at once, and ev
   (void)root.begin(2, {Kind::delta, 1, 2}, 0);
   for (const std::uint32_t w : {0u, 1u})
     (void)root.on(w, wire::Ready{2, 1}, 0);
-  root.flush_sent(0, 10);
+  flush_to_all(root, 10);
   const Actions abandoned = root.abandon(Failure{Code::superseded, "folded"}, 1);
   REQUIRE(to_whom<wire::Undo>(abandoned) == (Workers{0, 1}));
   REQUIRE(abandoned.over);

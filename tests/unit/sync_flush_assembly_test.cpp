@@ -1,5 +1,5 @@
-// Contract of sync/flush_assembly.hpp: whole pieces, in order, in flushes of at most the cap; one flush on the wire
-// while the next is assembled, and no more; sealed at the end of a window while the wire is idle.
+// Contract of sync/flush_assembly.hpp: whole pieces, in order, by route, in flushes of at most the cap; one flush on
+// the wire while the next is assembled, and no more; sealed at the end of a window while the wire is idle.
 #include "catch.hpp"
 #include "delta_random_block.hpp"
 #include "random.hpp"
@@ -62,12 +62,42 @@ std::vector<Buffer> random_pieces(std::mt19937_64& random, std::size_t limit) {
   return pieces;
 }
 
+constexpr std::uint32_t block_ids = 9;
+
+std::shared_ptr<const sync::RouteTable> one_route() {
+  return std::make_shared<const sync::RouteTable>(sync::broadcast(block_ids, 1, 1));
+}
+
+/// Up to four routes, and blocks that nobody wants.
+std::shared_ptr<const sync::RouteTable> random_routes(std::mt19937_64& random) {
+  auto table = std::make_shared<sync::RouteTable>();
+  const std::uint64_t routes = uniform(random, 1, 4);
+  table->workers.resize(routes, {0});
+  for (std::uint32_t block = 0; block < block_ids; ++block)
+    table->route_of_block.push_back(uniform(random, 0, 9) == 0
+                                      ? sync::RouteTable::nobody
+                                      : static_cast<std::uint32_t>(uniform(random, 0, routes - 1)));
+  return table;
+}
+
 /// One delivery; every promise is checked after every event. Returns the number of flushes.
-std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, std::uint64_t cap, std::size_t limit) {
+std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, const sync::RouteTable& table,
+                      std::uint64_t cap, std::size_t limit) {
   const std::vector<Buffer> pieces = random_pieces(random, limit);
+  const auto route_of = [&](std::size_t piece) {
+    return table.route_of_block[delta::peek_piece(pieces[piece])->block];
+  };
+  const auto routed = [&](std::size_t first, std::size_t end) {
+    std::uint64_t bytes = 0;
+    for (std::size_t piece = first; piece < end; ++piece)
+      bytes += route_of(piece) == sync::RouteTable::nobody ? 0 : pieces[piece].size();
+    return bytes;
+  };
   REQUIRE(assembly.begin() == 0); // the last delivery was taken wholly
   std::size_t given = 0;          // pieces that went in
-  std::size_t came = 0;           // pieces that came out
+  std::size_t taken = 0;          // pieces that were copied, or that nobody wants
+  std::vector<std::size_t> came(
+    table.workers.size()); // a route: pieces up to this one came out, where they are its own
   std::uint64_t bytes_in = 0, bytes_out = 0, consumed = 0;
   std::uint64_t flushes = 0;
   std::uint64_t on_wire = 0;
@@ -80,38 +110,51 @@ std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, std::uin
       if (!step)
         FAIL(step.error().message);
       consumed += step->consumed;
+      for (std::uint64_t bytes = step->consumed; bytes > 0; ++taken)
+        bytes -= pieces[taken].size();
       if (step->flush) {
-        const Buffer& payload = step->flush->payload;
+        const FlushAssembly::Flush& flush = *step->flush;
         REQUIRE(on_wire == 0);
-        REQUIRE_FALSE(payload.empty());
-        REQUIRE(payload.size() <= cap);
-        REQUIRE(step->flush->sequence == flushes++);
-        on_wire = payload.size();
-        bytes_out += payload.size();
-        std::size_t at = 0;
-        while (at < payload.size()) {
-          REQUIRE(came < given);
-          const Buffer& piece = pieces[came++];
-          REQUIRE(at + piece.size() <= payload.size());
-          REQUIRE(std::equal(piece.begin(), piece.end(), payload.begin() + static_cast<std::ptrdiff_t>(at)));
-          at += piece.size();
+        REQUIRE_FALSE(flush.parts.empty());
+        REQUIRE(flush.bytes <= cap);
+        REQUIRE(flush.sequence == flushes++);
+        on_wire = flush.bytes;
+        bytes_out += flush.bytes;
+        std::uint64_t bytes = 0;
+        for (std::size_t p = 0; p < flush.parts.size(); ++p) {
+          const auto& [route, payload] = flush.parts[p];
+          REQUIRE((p == 0 || flush.parts[p - 1].route < route));
+          REQUIRE_FALSE(payload.empty());
+          bytes += payload.size();
+          std::size_t at = 0;
+          while (at < payload.size()) {
+            std::size_t& next = came[route];
+            while (next < given && route_of(next) != route)
+              ++next;
+            REQUIRE(next < given);
+            const Buffer& piece = pieces[next++];
+            REQUIRE(at + piece.size() <= payload.size());
+            REQUIRE(std::equal(piece.begin(), piece.end(), payload.begin() + static_cast<std::ptrdiff_t>(at)));
+            at += piece.size();
+          }
         }
+        REQUIRE(bytes == flush.bytes);
         // Sealed because it was full, or because there is nothing more for now and that was announced.
-        const bool full = came < given && payload.size() + pieces[came].size() > cap;
-        REQUIRE((full || ((window_end || finishing) && came == given)));
+        const bool full = taken < given && flush.bytes + pieces[taken].size() > cap;
+        REQUIRE((full || ((window_end || finishing) && taken == given)));
       }
       REQUIRE(assembly.held_bytes() <= 2 * cap);
-      REQUIRE(assembly.held_bytes() == consumed - bytes_out + on_wire);
+      REQUIRE(assembly.held_bytes() == routed(0, taken) - bytes_out + on_wire);
       if (!step->flush && step->consumed == 0)
         break;
     }
     if (on_wire == 0 && (window_end || finishing))
-      REQUIRE(bytes_out == bytes_in);
+      REQUIRE(bytes_out == routed(0, given));
     // What is assembled is held back only by a full buffer: input waits for nothing else.
     if (consumed < bytes_in) {
       REQUIRE(on_wire > 0);
     }
-    REQUIRE(assembly.finished() == (finishing && bytes_out == bytes_in));
+    REQUIRE(assembly.finished() == (finishing && bytes_out == routed(0, given) && taken == given));
   };
 
   while (!assembly.finished() || on_wire > 0) {
@@ -137,7 +180,8 @@ std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, std::uin
     }
     settle();
   }
-  REQUIRE(came == pieces.size());
+  REQUIRE(taken == pieces.size());
+  REQUIRE(bytes_out == routed(0, pieces.size()));
   REQUIRE(consumed == bytes_in);
   REQUIRE(assembly.flushes() == flushes);
   REQUIRE(assembly.payload_bytes() == bytes_out);
@@ -161,16 +205,17 @@ TEST_CASE("pieces leave whole and in order in flushes of at most the cap, two bu
     auto random = test::generator(7300000 + schedule);
     const std::size_t limit = delta::least_piece_limit(4) + uniform(random, 0, 500);
     const std::uint64_t cap = limit + uniform(random, 0, 3) * uniform(random, 0, 700);
-    FlushAssembly assembly(cap);
+    const auto routes = random_routes(random);
+    FlushAssembly assembly(cap, routes);
     for (std::uint64_t deliveries = uniform(random, 1, 3); deliveries > 0; --deliveries)
-      flushes += deliver(random, assembly, cap, limit);
+      flushes += deliver(random, assembly, *routes, cap, limit);
   }
   fmt::print("flush assembly: seed {}, 300 schedules, {} flushes\n", test::seed(), flushes);
   REQUIRE(flushes > 1000);
 }
 
 TEST_CASE("an update without changes finishes without a flush") {
-  FlushAssembly assembly(1000);
+  FlushAssembly assembly(1000, one_route());
   (void)assembly.begin();
   assembly.add_round({});
   assembly.window_ended();
@@ -183,7 +228,7 @@ TEST_CASE("an update without changes finishes without a flush") {
 }
 
 TEST_CASE("the end of a window seals at once while the wire is idle, and later while it is busy") {
-  FlushAssembly assembly(1000);
+  FlushAssembly assembly(1000, one_route());
   (void)assembly.begin();
   assembly.add_round(values_piece(10));
   REQUIRE_FALSE(assembly.advance()->flush);
@@ -199,7 +244,7 @@ TEST_CASE("the end of a window seals at once while the wire is idle, and later w
 }
 
 TEST_CASE("a delivery that begins anew keeps nothing of the last one") {
-  FlushAssembly assembly(1000);
+  FlushAssembly assembly(1000, one_route());
   (void)assembly.begin();
   assembly.add_round(values_piece(10));
   assembly.window_ended();
@@ -221,7 +266,7 @@ TEST_CASE("a delivery that is given up anywhere gives back the credit of every b
     CAPTURE(schedule);
     auto random = test::generator(7310000 + schedule);
     const std::size_t limit = delta::least_piece_limit(4) + uniform(random, 0, 200);
-    FlushAssembly assembly(limit + uniform(random, 0, 1) * uniform(random, 0, 300));
+    FlushAssembly assembly(limit + uniform(random, 0, 1) * uniform(random, 0, 300), random_routes(random));
     std::uint64_t bytes_in = 0, bytes_back = 0;
     for (std::uint64_t deliveries = uniform(random, 1, 5); deliveries > 0; --deliveries) {
       bool on_wire = false;
@@ -257,7 +302,7 @@ TEST_CASE("a delivery that is given up anywhere gives back the credit of every b
 }
 
 TEST_CASE("a piece larger than a flush is refused") {
-  FlushAssembly assembly(50);
+  FlushAssembly assembly(50, one_route());
   (void)assembly.begin();
   assembly.add_round(values_piece(100));
   const auto step = assembly.advance();
@@ -267,7 +312,7 @@ TEST_CASE("a piece larger than a flush is refused") {
 }
 
 TEST_CASE("a round that ends inside a piece is refused") {
-  FlushAssembly assembly(1000);
+  FlushAssembly assembly(1000, one_route());
   (void)assembly.begin();
   Buffer round = values_piece(100);
   round.pop_back();

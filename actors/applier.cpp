@@ -174,7 +174,7 @@ void flush(Self self, const FrameArrived& frame) {
     state.stage.begin = begin.time_since_epoch().count();
   state.stage.end = end.time_since_epoch().count();
   state.work->recorder->span(state.lane, "stage", begin, end,
-                             {{"flush", static_cast<std::int64_t>(header.sequence)},
+                             {{"sequence", static_cast<std::int64_t>(header.sequence)},
                               {"bytes", static_cast<std::int64_t>(header.payload_bytes)}});
   state.control->send(wire::FlushStaged{header.delivery, header.sequence, header.payload_bytes}, header.delivery);
   verify_if_complete(self);

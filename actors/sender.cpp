@@ -31,6 +31,11 @@ void send_flush(Self self, const FlushSealed& flush) {
       if (!state.delivery->takes_part(w))
         continue;
       header.sequence = state.delivery->frame_sent(w, part.payload->size());
+      const telemetry::TimePoint now = telemetry::now();
+      state.work->recorder->span("rank 0: sender", "frame", now, now,
+                                 {{"worker", w},
+                                  {"sequence", static_cast<std::int64_t>(header.sequence)},
+                                  {"flush", static_cast<std::int64_t>(flush.sequence)}});
       state.bytes_sent[w] += state.ports.data[w]->send_data(header, part.payload);
     }
   }

@@ -17,6 +17,7 @@ import argparse
 import json
 import re
 import sys
+from bisect import bisect_right
 from collections import defaultdict
 from decimal import Decimal
 
@@ -63,8 +64,13 @@ class Trace:
             raise Unusable(f"{path}: {dropped} spans were dropped: trace a shorter run")
         for spans in self.spans.values():
             spans.sort(key=lambda span: span.begin)
-        ranks = {int(found[1]) for lane in lanes.values() if (found := re.match(r"rank (\d+): ", lane))}
-        self.rank = ranks.pop() if len(ranks) == 1 else None
+        self.rank = self.only("rank", lanes.values())
+        self.worker = self.only("worker", lanes.values())
+
+    @staticmethod
+    def only(role, lanes):
+        numbers = {int(found[1]) for lane in lanes if (found := re.match(role + r" (\d+): ", lane))}
+        return numbers.pop() if len(numbers) == 1 else None
 
     def all(self, actor, name):
         return self.spans.get((actor, name), [])
@@ -76,18 +82,25 @@ class Trace:
                 span.end += offset
 
 
-def by_flush(spans):
-    """Spans by flush number and how often it came before: numbers begin at 0 in every update."""
+def by_number(spans, argument):
+    """Spans by a number and how often it came before: numbers begin at 0 in every update."""
     seen, out = defaultdict(int), {}
     for span in spans:
-        out[span["flush"], seen[span["flush"]]] = span
-        seen[span["flush"]] += 1
+        out[span[argument], seen[span[argument]]] = span
+        seen[span[argument]] += 1
     return out
 
 
-def align(trace, gathers, flights):
+def flights_of_frames(root, worker, flights):
+    """The flight of each frame that a worker got, by the frame's sequence and how often that came before."""
+    frames = [frame for frame in root.all("sender", "frame") if frame["worker"] == worker]
+    begins = [flight.begin for flight in flights]  # one flush is on the wire at a time
+    return {key: flights[bisect_right(begins, frame.begin) - 1] for key, frame in by_number(frames, "sequence").items()}
+
+
+def align(trace, gathers, root, flights):
     """Brings a trace onto the root's clock and says how. A cause comes before its effect: a share is sent after it was
-    asked for and before it has arrived; a worker stages a flush while the root waits for that."""
+    asked for and before it has arrived; a worker stages a frame while the root waits for that."""
     least, most = [], []  # bounds of what must be added to this trace's times
     for share in trace.all("gather queue", "send share"):
         gather = gathers.get((trace.rank, share["round"]))
@@ -95,11 +108,12 @@ def align(trace, gathers, flights):
             raise Unusable(f"{trace.path}: round {share['round']} is not in the root's trace: files of different runs?")
         least.append(gather.begin - share.begin)
         most.append(gather.end - share.begin)
-    for key, staged in by_flush(trace.all("applier", "stage")).items():
-        if key not in flights:
-            raise Unusable(f"{trace.path}: flush {key[0]} is not in the root's trace: files of different runs?")
-        least.append(flights[key].begin - staged.begin)
-        most.append(flights[key].end - staged.end)
+    flight_of = flights_of_frames(root, trace.worker, flights)
+    for key, staged in by_number(trace.all("applier", "stage"), "sequence").items():
+        if key not in flight_of:
+            raise Unusable(f"{trace.path}: frame {key[0]} is not in the root's trace: files of different runs?")
+        least.append(flight_of[key].begin - staged.begin)
+        most.append(flight_of[key].end - staged.end)
     if not least:
         return f"{trace.path}: nothing that ties it to the root's clock"
     low, high = max(least), min(most)
@@ -134,7 +148,7 @@ def examine(root, others, seeds):
     gathers = {(span["from rank"], span["round"]): span for span in root.all("gather queue", "gather")}
     if not flights:
         raise Unusable(f"{root.path}: no flush was on the wire")
-    notes = [align(trace, gathers, by_flush(flights)) for trace in others]
+    notes = [align(trace, gathers, root, flights) for trace in others]
     sent = {
         (trace.rank, share["round"]): share.begin for trace in others for share in trace.all("gather queue", "send share")
     }

@@ -47,17 +47,37 @@ RiceSize best_rice(std::span<const std::uint16_t> gaps) noexcept {
 }
 
 void encode_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWriter& out) noexcept {
+  constexpr unsigned most = BitWriter::most_bits;
+  // Quotients: as many a word as there is room for.
+  std::uint64_t word = 0;
+  unsigned filled = 0;
   for (const std::uint16_t gap : gaps) {
-    unsigned quotient = gap >> parameter;
-    for (; quotient >= BitWriter::most_bits; quotient -= BitWriter::most_bits)
-      out.put(0, BitWriter::most_bits);
-    out.put(std::uint64_t{1} << quotient, quotient + 1);
+    unsigned quotient = static_cast<unsigned>(gap) >> parameter;
+    if (filled + quotient >= most) [[unlikely]] {
+      out.put(word, filled);
+      word = 0;
+      filled = 0;
+      for (; quotient >= most; quotient -= most)
+        out.put(0, most);
+    }
+    filled += quotient;
+    word |= std::uint64_t{1} << filled;
+    ++filled;
   }
+  out.put(word, filled);
   if (parameter == 0)
     return;
   const std::uint64_t low = (std::uint64_t{1} << parameter) - 1;
-  for (const std::uint16_t gap : gaps)
-    out.put(gap & low, parameter);
+  const std::size_t together = most / parameter;
+  std::size_t i = 0;
+  for (; i + together <= gaps.size(); i += together) {
+    std::uint64_t bits = 0;
+    for (std::size_t j = together; j-- > 0;)
+      bits = bits << parameter | (gaps[i + j] & low);
+    out.put(bits, static_cast<unsigned>(together) * parameter);
+  }
+  for (; i < gaps.size(); ++i)
+    out.put(gaps[i] & low, parameter);
 }
 
 bool decode_rice(BitReader& in, unsigned parameter, std::size_t count, std::size_t span,
@@ -91,30 +111,33 @@ bool decode_rice(BitReader& in, unsigned parameter, std::size_t count, std::size
     return false;
   in.skip(last + 1);
 
+  if (parameter == 0) {
+    for (std::size_t i = 0; i < count; ++i)
+      positions[i] = static_cast<std::uint16_t>(positions[i] + i);
+    return quotients + count <= span;
+  }
   if (parameter * count > in.left())
     return false;
   std::uint32_t sum = 0;  // of remainders
   std::uint32_t high = 0; // the last position
   const std::uint32_t low = (std::uint32_t{1} << parameter) - 1;
-  std::size_t i = 0;
-  // Several remainders a load.
-  if (parameter != 0) {
-    const std::size_t group = 57 / parameter;
-    for (; i + group <= count; i += group) {
-      std::uint64_t bits = in.peek(i * parameter, 57);
-      for (std::size_t j = i; j < i + group; ++j) {
-        sum += static_cast<std::uint32_t>(bits) & low;
-        bits >>= parameter;
-        high = (std::uint32_t{positions[j]} << parameter) + sum + static_cast<std::uint32_t>(j);
-        positions[j] = static_cast<std::uint16_t>(high);
-      }
-    }
-  }
-  for (; i < count; ++i) {
-    sum += static_cast<std::uint32_t>(in.peek(i * parameter, parameter));
+  const auto place = [&](std::size_t i, std::uint32_t remainder) {
+    sum += remainder;
     high = (std::uint32_t{positions[i]} << parameter) + sum + static_cast<std::uint32_t>(i);
     positions[i] = static_cast<std::uint16_t>(high);
+  };
+  // Several remainders a load.
+  std::size_t i = 0;
+  const std::size_t together = 57 / parameter;
+  for (; i + together <= count; i += together) {
+    std::uint64_t bits = in.peek(i * parameter, 57);
+    for (std::size_t j = i; j < i + together; ++j) {
+      place(j, static_cast<std::uint32_t>(bits) & low);
+      bits >>= parameter;
+    }
   }
+  for (; i < count; ++i)
+    place(i, static_cast<std::uint32_t>(in.peek(i * parameter, parameter)));
   in.skip(parameter * count);
   return high < span;
 }

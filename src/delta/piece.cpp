@@ -20,6 +20,7 @@ constexpr std::size_t most_varint_bytes = 10;
 // Block ids are 32 bits and carry range and kind in four more; elements of a block are fewer than 2^63.
 constexpr std::size_t most_tag_bytes = 6;
 constexpr std::size_t most_first_bytes = 9;
+constexpr std::size_t most_header_bytes = most_tag_bytes + 2 * most_first_bytes + most_varint_bytes;
 
 constexpr std::size_t varint_bytes(std::uint64_t value) noexcept {
   std::size_t bytes = 1;
@@ -337,6 +338,8 @@ bool PieceEncoder::fits(const TileEncoder::Plan& plan, std::uint64_t skipped, st
   std::uint64_t body = body_bytes(ulp) + 2 * (skipped + 1) + plan.bytes();
   if (!tiles_.empty()) // the tile before is no longer the last
     body += varint_bytes(std::uint64_t{tiles_.back().record} + (ulp ? tiles_.back().values : 0));
+  if (body + most_header_bytes <= piece_limit_)
+    return true;
   return frame(first_, end, body, ulp ? PieceKind::ulp_delta : PieceKind::delta).bytes <= piece_limit_;
 }
 
@@ -413,7 +416,8 @@ void PieceEncoder::add_changes(std::uint64_t first, std::span<const std::uint16_
       const std::uint64_t last_tile = (end_ - 1) / tile_elements;
       // A tile has one head a piece; and a stretch of empty tiles may cost more than a header.
       if (last_tile == tile ||
-          2 * (tile - last_tile - 1) > frame(tile * tile_elements, block_elements_, 0, PieceKind::delta).bytes)
+          (tile - last_tile > 1 &&
+           2 * (tile - last_tile - 1) > frame(tile * tile_elements, block_elements_, 0, PieceKind::delta).bytes))
         close_piece();
       else
         skipped = tile - last_tile - 1;

@@ -96,11 +96,41 @@ void begin(Self self, const wire::Begin& message) {
   state.control->send(*ready, message.delivery);
 }
 
-/// Stages (or, for a seed, writes) the pieces of one flush that this worker holds.
+/// Counts `bytes` that the stage is about to hold; fails where they do not fit.
+Result<void> hold(ApplierState& state, std::uint64_t bytes) {
+  if (bytes > state.work->stage_cap - std::min(state.staged_bytes, state.work->stage_cap))
+    return fail(Code::limit_exceeded,
+                "actors.applier.stage: {} bytes do not hold the update to version {}: at least {} are needed so far",
+                state.work->stage_cap, state.protocol.target(), state.staged_bytes + bytes);
+  state.staged_bytes += bytes;
+  state.high_water.add(bytes);
+  return {};
+}
+
+/// Values that do not stand in the flush: their copy, or what an ulp delta makes of memory.
+Result<std::span<std::byte>> own_values(ApplierState& state, const delta::BoundBlock& bound,
+                                        const delta::PieceView& piece, std::span<const std::byte> values) {
+  const std::uint64_t bytes = piece.changed * size_of(bound.block->dtype); // read_piece() checked that they exist
+  if (auto held = hold(state, bytes); !held)
+    return pass_on(std::move(held));
+  if (values.empty()) {
+    state.copies.push_back(std::make_unique<Bytes>(static_cast<std::size_t>(bytes)));
+    delta::stage_values(bound, piece, *state.copies.back());
+  } else {
+    state.copies.push_back(std::make_unique<Bytes>(values.begin(), values.end()));
+  }
+  return std::span<std::byte>(*state.copies.back());
+}
+
+/// Stages (or, for a seed, writes) the pieces of one flush that this worker holds. What is staged are absolute values:
+/// memory still holds the base that an ulp delta refers to, and is not touched.
 Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
   const WorkerWork& work = *state.work;
   std::span<std::byte> rest(*payload);
   bool kept = false;
+  if (!state.protocol.in_place())
+    if (auto held = hold(state, payload->size()); !held)
+      return held;
   while (!rest.empty()) {
     const auto header = delta::peek_piece(rest);
     if (!header)
@@ -115,8 +145,11 @@ Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
     auto piece = delta::read_piece(bytes, work.blocks[first]);
     if (!piece)
       return fail(piece.error().code, "{}", piece.error().message);
-    const std::size_t offset = static_cast<std::size_t>(piece->values.data() - bytes.data());
-    const std::span<std::byte> values = bytes.subspan(offset, piece->values.size());
+    if (state.protocol.in_place() && piece->kind == delta::PieceKind::ulp_delta)
+      return fail(Code::invalid_input, "piece of block {}: differences to a base in a seed", piece->block);
+    std::span<std::byte> values; // in the flush; none of an ulp delta
+    if (piece->kind != delta::PieceKind::ulp_delta)
+      values = bytes.subspan(static_cast<std::size_t>(piece->values.data() - bytes.data()), piece->values.size());
     for (std::uint32_t b = first; b < last; ++b) {
       state.written[work.blocks[b].parameter] += piece->changed;
       if (state.protocol.in_place()) {
@@ -124,11 +157,11 @@ Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
         continue;
       }
       std::span<std::byte> own = values;
-      if (b != first) {
-        state.copies.push_back(std::make_unique<Bytes>(values.begin(), values.end()));
-        own = *state.copies.back();
-        state.staged_bytes += own.size();
-        state.high_water.add(own.size());
+      if (b != first || values.empty()) {
+        auto copied = own_values(state, bound_block(work, b), *piece, values);
+        if (!copied)
+          return pass_on(std::move(copied));
+        own = *copied;
       }
       state.staged.push_back({b, *piece, own});
       kept = true;
@@ -136,8 +169,9 @@ Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
   }
   if (kept) {
     state.flushes.push_back(payload);
-    state.staged_bytes += payload->size();
-    state.high_water.add(payload->size());
+  } else if (!state.protocol.in_place()) {
+    state.staged_bytes -= payload->size();
+    state.high_water.remove(payload->size());
   }
   return {};
 }
@@ -156,13 +190,6 @@ void flush(Self self, const FrameArrived& frame) {
   if (!fresh)
     return fail_delivery(self, fresh.error());
   if (*fresh == sync::WorkerProtocol::Fresh::fresh) {
-    if (!state.protocol.in_place() && state.staged_bytes + header.payload_bytes > state.work->stage_cap)
-      return fail_delivery(
-        self, Failure{Code::limit_exceeded,
-                      fmt::format(
-                        "actors.applier.stage: {} bytes do not hold the update to version {}: at least {} are needed "
-                        "so far",
-                        state.work->stage_cap, state.protocol.target(), state.staged_bytes + header.payload_bytes)});
     if (auto taken = take_pieces(state, frame.body); !taken) {
       if (state.protocol.in_place())
         state.protocol.spoiled();

@@ -97,7 +97,7 @@ void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder
 DifferActor::behavior_type differ(DifferActor::stateful_pointer<DifferState> self, std::shared_ptr<RankWork> work,
                                   std::uint32_t number) {
   DifferState& initial = self->state;
-  initial.encoder = std::make_unique<delta::PieceEncoder>(work->piece_limit);
+  initial.encoder = std::make_unique<delta::PieceEncoder>(work->piece_limit, work->encoding);
   initial.lane = fmt::format("rank {}: differ {}", work->rank, number);
   initial.work = std::move(work);
   return {

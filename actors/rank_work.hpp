@@ -50,6 +50,7 @@ struct RankWork {
   std::uint32_t windows = 0;
   std::uint64_t elements = 0;
   std::size_t piece_limit = 0;
+  delta::Encoding encoding; ///< what differs may choose from
   RankCounters counters;
   std::shared_ptr<telemetry::Recorder> recorder;
 

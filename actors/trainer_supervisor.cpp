@@ -177,6 +177,35 @@ std::size_t largest_element(const std::vector<layout::SlotSpec>& slots) {
   return largest;
 }
 
+/// What the topology lets encoders choose from.
+delta::Encoding encoding_of(const config::FlushBucket& choices) {
+  delta::Encoding encoding;
+  encoding.ulp = choices.values != config::ValueChoice::raw;
+  switch (choices.positions) {
+  case config::PositionChoice::automatic:
+    break;
+  case config::PositionChoice::u8:
+    encoding.positions = delta::PositionCodec::gaps_u8;
+    break;
+  case config::PositionChoice::u16:
+    encoding.positions = delta::PositionCodec::gaps_u16;
+    break;
+  case config::PositionChoice::rice:
+    encoding.positions = delta::PositionCodec::rice;
+    break;
+  case config::PositionChoice::bitmap:
+    encoding.positions = delta::PositionCodec::bitmap;
+    break;
+  case config::PositionChoice::run:
+    encoding.positions = delta::PositionCodec::run;
+    break;
+  case config::PositionChoice::dense:
+    encoding.positions = delta::PositionCodec::dense;
+    break;
+  }
+  return encoding;
+}
+
 /// Spawns the rank's actors around its blocks; `routes` on the root.
 Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, std::size_t cells,
                           std::uint32_t windows, std::vector<layout::Block> blocks,
@@ -198,6 +227,7 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   setup.work = RankWork::make(setup.rank, std::move(blocks), windows, actors.differ.chunk, actors.differ.inflight,
                               *limit, std::move(bases));
   setup.work->recorder = setup.recorder;
+  setup.work->encoding = encoding_of(actors.flush_bucket);
 
   auto colleagues = std::make_shared<Colleagues>();
   colleagues->supervisor = TrainerSupervisorActor{self};

@@ -19,9 +19,9 @@ namespace deltawire::kernels {
 /// most last position - origin + 1.
 std::size_t encode_gaps(std::span<const std::uint16_t> positions, std::uint16_t origin, std::byte* out) noexcept;
 
-/// Decodes untrusted codes into exactly `count` positions, each < span. False (positions unspecified, never more than
-/// `count` written) unless every code is consumed by exactly `count` positions inside the span.
-[[nodiscard]] bool decode_gaps(std::span<const std::byte> codes, std::size_t count, std::size_t span,
-                               std::uint16_t* positions) noexcept;
+/// Decodes exactly `count` >= 1 positions, each < span, from the front of untrusted codes. Returns the bytes that they
+/// took; 0 (positions unspecified, never more than `count` written) where the codes do not yield them.
+[[nodiscard]] std::size_t decode_gaps(std::span<const std::byte> codes, std::size_t count, std::size_t span,
+                                      std::uint16_t* positions) noexcept;
 
 } // namespace deltawire::kernels

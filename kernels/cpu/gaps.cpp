@@ -22,25 +22,23 @@ std::size_t encode_gaps(std::span<const std::uint16_t> positions, std::uint16_t 
   return static_cast<std::size_t>(next - out);
 }
 
-bool decode_gaps(std::span<const std::byte> codes, std::size_t count, std::size_t span,
-                 std::uint16_t* positions) noexcept {
-  std::size_t at = 0; // the position that a gap of 0 stands for
+std::size_t decode_gaps(std::span<const std::byte> codes, std::size_t count, std::size_t span,
+                        std::uint16_t* positions) noexcept {
+  std::size_t next = 0; // the position that a gap of 0 stands for
   std::size_t decoded = 0;
-  bool open = false; // an escape has been read and its position has not
-  for (const std::byte code : codes) {
-    const auto gap = std::to_integer<std::size_t>(code);
-    at += gap;
-    open = gap == escape;
-    if (at >= span)
-      return false;
-    if (open)
+  for (std::size_t at = 0; at < codes.size(); ++at) {
+    const auto gap = std::to_integer<std::size_t>(codes[at]);
+    next += gap;
+    if (next >= span)
+      return 0;
+    if (gap == escape)
       continue;
+    positions[decoded++] = static_cast<std::uint16_t>(next);
+    ++next;
     if (decoded == count)
-      return false;
-    positions[decoded++] = static_cast<std::uint16_t>(at);
-    ++at;
+      return at + 1;
   }
-  return decoded == count && !open;
+  return 0;
 }
 
 } // namespace deltawire::kernels

@@ -247,8 +247,10 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   {
     Section section{actors.table("flush_bucket"), "actors.flush_bucket", errors};
     section.read_cap("cap", out.flush_bucket.cap);
-    section.read_choice("positions", {"auto"});
-    section.read_choice("values", {"auto", "raw"}, {"ulp"}); // auto is raw: there is no other encoding yet
+    if (const auto choice = section.read_choice("positions", {"auto", "u8", "u16", "rice", "bitmap", "run", "dense"}))
+      out.flush_bucket.positions = static_cast<PositionChoice>(*choice);
+    if (const auto choice = section.read_choice("values", {"auto", "raw", "ulp"}))
+      out.flush_bucket.values = static_cast<ValueChoice>(*choice);
     section.read_choice("compression", {"none"}, {"zstd", "lz4"});
     section.finish();
   }

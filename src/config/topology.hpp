@@ -58,8 +58,15 @@ struct GatherQueue {
   std::uint64_t max_round = 64ull << 20;
 };
 
+/// How the positions of changes are written: the smallest for each tile, or one wherever it can be.
+enum class PositionChoice { automatic, u8, u16, rice, bitmap, run, dense };
+/// How their values are: as differences to the last capture where that is smaller, or never.
+enum class ValueChoice { automatic, raw, ulp };
+
 struct FlushBucket {
   std::uint64_t cap = 256ull << 20;
+  PositionChoice positions = PositionChoice::automatic;
+  ValueChoice values = ValueChoice::automatic; ///< ulp says what automatic does
 };
 
 enum class Route { broadcast, rank_local };

@@ -36,6 +36,39 @@ void for_each_stretch(const BoundBlock& bound, Walk& walk, std::uint64_t first, 
 
 } // namespace
 
+void stage_values(const BoundBlock& bound, const PieceView& piece, std::span<std::byte> values) {
+  assert(piece.kind == PieceKind::ulp_delta);
+  const DType dtype = bound.block->dtype;
+  const std::size_t size = size_of(dtype);
+  assert(values.size() == piece.changed * size);
+  Walk walk(*bound.block);
+  TilePositions positions;
+  UlpValues ulp;
+  [[maybe_unused]] const bool valid =
+    for_each_record(piece, [&](std::uint64_t first, std::size_t span, const TileHead& head,
+                               std::span<const std::byte> record, std::uint64_t index) {
+      kernels::BitReader in(record);
+      std::byte* out = values.data() + index * size;
+      if (!read_positions(head, in, span, positions.data()))
+        return false;
+      if (!head.ulp) {
+        const std::size_t bytes = head.changes * size;
+        std::memcpy(out, record.last(bytes).data(), bytes);
+        return true;
+      }
+      if (!read_ulp(head, in, size, ulp))
+        return false;
+      for_each_run_of(
+        walk, first, std::span<const std::uint16_t>(positions).first(head.changes),
+        [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
+          kernels::gather(run_start(bound, run, size), {walk.local_stride(), origin}, group, size, out + at * size);
+        });
+      add_ulp(ulp, head.changes, dtype, out);
+      return true;
+    });
+  assert(valid);
+}
+
 Digest digest_change(const BoundBlock& bound, const PieceView& piece, std::span<const std::byte> values) {
   const std::size_t size = size_of(bound.block->dtype);
   assert(values.size() == piece.changed * size);

@@ -13,6 +13,10 @@ struct BoundBlock {
   std::byte* local = nullptr;
 };
 
+/// The values that an ulp delta stands for, given that memory holds its base: `values` (piece.changed elements, densely
+/// packed). Reads memory, writes only `values`.
+void stage_values(const BoundBlock& bound, const PieceView& piece, std::span<std::byte> values);
+
 /// What the cell's digest would change by if `values` (piece.changed elements, densely packed) were written over
 /// memory: sum of mix(new) - mix(old). Reads memory, writes nothing.
 [[nodiscard]] Digest digest_change(const BoundBlock& bound, const PieceView& piece, std::span<const std::byte> values);

@@ -40,7 +40,7 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
   TilePositions positions;
   std::array<std::uint64_t, kernels::mask_words(tile_elements)> mask;
   if (encoder)
-    encoder->start_range(*owned.block, first, count);
+    encoder->start_range(*owned.block, first, count, owned.snapshot);
   for_each_tile_part(first, first + count, [&](std::uint64_t part, std::size_t length) {
     const std::byte* now = dense_tile(walk, owned.local, size, part, length, packed);
     std::byte* snapshot = owned.snapshot + part * size;
@@ -62,7 +62,7 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
     captured.changed += changed;
     log.add_tile(part, at);
     if (encoder)
-      encoder->add_changes(part, at, after.data());
+      encoder->add_changes(part, at, after.data(), before.data());
   });
   if (encoder)
     encoder->finish_range();
@@ -95,7 +95,7 @@ void encode_logged(const layout::Block& block, const std::byte* snapshot, std::u
   const std::size_t size = size_of(block.dtype);
   const std::uint64_t end = first + count;
   TileValues values;
-  encoder.start_range(block, first, count);
+  encoder.start_range(block, first, count, snapshot);
   log.for_each_tile([&](std::uint64_t tile, std::span<const std::uint16_t> positions) {
     if (tile >= end || tile + tile_elements <= first)
       return;

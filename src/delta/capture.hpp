@@ -22,7 +22,8 @@ struct Captured {
 };
 
 /// Compares [first, first + count) with the snapshot bit by bit, refreshes the snapshot, logs the changed positions,
-/// and encodes positions and values when `encoder` is given (else the log is all there is; see encode_logged).
+/// and encodes positions and values when `encoder` is given (else the log is all there is; see encode_logged). Values
+/// may be written as differences to the capture before: what is encoded here may go only to those who hold that one.
 [[nodiscard]] Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count,
                                        PieceEncoder* encoder, PositionLog& log);
 
@@ -30,7 +31,8 @@ struct Captured {
 /// count.
 [[nodiscard]] Captured capture_all(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count);
 
-/// Encodes the logged positions of a range with values read from the snapshot.
+/// Encodes the logged positions of a range with values read from the snapshot: absolute ones, since the log may span
+/// several captures and what was there before is gone.
 void encode_logged(const layout::Block& block, const std::byte* snapshot, std::uint64_t first, std::uint64_t count,
                    const PositionLog& log, PieceEncoder& encoder);
 

@@ -2,25 +2,25 @@
 #include "delta/piece.hpp"
 
 #include "delta/tiles.hpp"
-#include "kernels/gaps.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 namespace deltawire::delta {
 namespace {
 
-constexpr std::uint16_t count_bits = 13; // of a tile head; the codec id is above
-constexpr std::uint16_t count_mask = (1u << count_bits) - 1;
-constexpr std::uint16_t codec_gaps_u8 = 0;
+enum class Range : std::uint8_t { whole = 0, tiles = 1, elements = 2 };
 
 constexpr std::size_t most_varint_bytes = 10;
-// Block ids are 32 bits and carry the kind in one more; elements of a block are fewer than 2^63.
-constexpr std::size_t most_block_bytes = 5;
+// Block ids are 32 bits and carry range and kind in four more; elements of a block are fewer than 2^63.
+constexpr std::size_t most_tag_bytes = 6;
 constexpr std::size_t most_first_bytes = 9;
+constexpr std::size_t most_header_bytes = most_tag_bytes + 2 * most_first_bytes + most_varint_bytes;
 
 constexpr std::size_t varint_bytes(std::uint64_t value) noexcept {
   std::size_t bytes = 1;
@@ -31,17 +31,149 @@ constexpr std::size_t varint_bytes(std::uint64_t value) noexcept {
   return bytes;
 }
 
-constexpr std::uint64_t tag(std::uint32_t block, PieceKind kind) noexcept {
-  return std::uint64_t{block} << 1 | static_cast<std::uint64_t>(kind);
+void append_varint(std::vector<std::byte>& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7)
+    out.push_back(static_cast<std::byte>(value | 0x80));
+  out.push_back(static_cast<std::byte>(value));
 }
 
-constexpr std::size_t header_bytes(std::uint32_t block, std::uint64_t first, std::uint64_t elements,
-                                   std::uint64_t changed, std::uint64_t body) noexcept {
-  return varint_bytes(tag(block, PieceKind::delta)) + varint_bytes(first) + varint_bytes(elements) +
-         varint_bytes(changed) + varint_bytes(body);
+constexpr std::uint64_t tag(std::uint32_t block, Range range, PieceKind kind) noexcept {
+  return std::uint64_t{block} << 4 | static_cast<std::uint64_t>(range) << 2 | static_cast<std::uint64_t>(kind);
 }
 
-/// Takes a varint from the front of `bytes`; nothing when it is cut short or does not fit 64 bits.
+constexpr std::uint64_t tiles_of(std::uint64_t first, std::uint64_t end) noexcept {
+  return (end - 1) / tile_elements - first / tile_elements + 1;
+}
+
+std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) noexcept {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
+}
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) noexcept {
+  std::uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
+}
+
+/// Extent product; nothing where it is no valid count.
+bool count_elements(const layout::Block& block, std::uint64_t& elements) noexcept {
+  elements = 1;
+  for (const layout::Index extent : block.extents)
+    if (extent < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(extent), &elements))
+      return false;
+  return true;
+}
+
+/// Checks heads and records of a delta piece and splits its body.
+Result<void> split_body(PieceView& piece, std::size_t size) {
+  const std::uint64_t end = piece.first + piece.elements;
+  const std::uint64_t tiles = tiles_of(piece.first, end);
+  if (tiles > piece.body.size() / 2)
+    return fail(Code::invalid_input, "piece of block {}: a body of {} bytes cannot hold the heads of {} tiles",
+                piece.block, piece.body.size(), tiles);
+  piece.heads = piece.body.first(static_cast<std::size_t>(2 * tiles));
+  std::uint64_t non_empty = 0;
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::uint16_t word;
+    std::memcpy(&word, piece.heads.data() + 2 * tile, sizeof(word));
+    TileHead head;
+    if (!unpack_head(word, head))
+      return fail(Code::invalid_input, "piece of block {}, tile {}: unknown position codec {}", piece.block,
+                  piece.first / tile_elements + tile, word >> 12 & 7);
+    if (head.ulp && piece.kind != PieceKind::ulp_delta)
+      return fail(Code::invalid_input, "piece of block {}, tile {}: differences in a piece that says it has none",
+                  piece.block, piece.first / tile_elements + tile);
+    piece.changed += head.changes;
+    non_empty += head.changes != 0;
+  }
+  if (piece.changed == 0)
+    return fail(Code::invalid_input, "piece of block {}: no changes", piece.block);
+  std::span<const std::byte> rest = piece.body.subspan(piece.heads.size());
+  const std::size_t lengths_begin = piece.heads.size();
+  for (std::uint64_t i = 1; i < non_empty; ++i) {
+    std::uint64_t length = 0;
+    if (!take_varint(rest, length))
+      return fail(Code::invalid_input,
+                  "piece of block {}: a body of {} bytes cannot hold the record lengths of {} tiles", piece.block,
+                  piece.body.size(), non_empty);
+  }
+  piece.lengths = piece.body.subspan(lengths_begin, piece.body.size() - rest.size() - lengths_begin);
+  if (piece.kind == PieceKind::delta) {
+    if (piece.changed > rest.size() / size)
+      return fail(Code::invalid_input, "piece of block {}: {} bytes do not hold the values of {} changes of {} bytes",
+                  piece.block, rest.size(), piece.changed, size);
+    const std::size_t value_bytes = static_cast<std::size_t>(piece.changed) * size;
+    piece.values = rest.last(value_bytes);
+    rest = rest.first(rest.size() - value_bytes);
+  }
+  piece.records = rest;
+
+  TilePositions positions;
+  UlpValues ulp;
+  std::uint64_t bad_tile = end / tile_elements;
+  const bool valid = for_each_record(piece, [&](std::uint64_t first, std::size_t span, const TileHead& head,
+                                                std::span<const std::byte> record, std::uint64_t) {
+    bad_tile = first / tile_elements;
+    kernels::BitReader in(record);
+    if (!read_positions(head, in, span, positions.data()))
+      return false;
+    if (head.ulp)
+      return read_ulp(head, in, size, ulp) && in.left() == 0;
+    return in.align() && in.left() == (piece.kind == PieceKind::ulp_delta ? 8 * head.changes * size : 0);
+  });
+  if (!valid)
+    return fail(Code::invalid_input, "piece of block {}, tile {}: its record does not hold what its head says",
+                piece.block, bad_tile);
+  return {};
+}
+
+/// Header and bounds; first and elements are set but for a whole block's.
+Result<PieceView> read_header(std::span<const std::byte> bytes, Range& range) {
+  PieceView piece;
+  std::span<const std::byte> rest = bytes;
+  std::uint64_t packed = 0;
+  std::uint64_t body = 0;
+  const auto cut_short = [&] {
+    return fail(Code::invalid_input, "piece header is cut short or holds a number past 64 bits ({} bytes left)",
+                bytes.size());
+  };
+  if (!take_varint(rest, packed))
+    return cut_short();
+  range = static_cast<Range>(packed >> 2 & 3);
+  piece.kind = static_cast<PieceKind>(packed & 3);
+  if (packed >> 4 > std::numeric_limits<std::uint32_t>::max())
+    return fail(Code::invalid_input, "piece header names block {}, past 32 bits", packed >> 4);
+  piece.block = static_cast<std::uint32_t>(packed >> 4);
+  if (range > Range::elements || piece.kind > PieceKind::ulp_delta)
+    return fail(Code::invalid_input, "piece of block {}: unknown kind {} or range {}", piece.block, packed & 3,
+                packed >> 2 & 3);
+  if (range != Range::whole) {
+    if (!take_varint(rest, piece.first) || !take_varint(rest, piece.elements))
+      return cut_short();
+    if (range == Range::tiles && (piece.first > std::numeric_limits<std::uint64_t>::max() / tile_elements ||
+                                  piece.elements > std::numeric_limits<std::uint64_t>::max() / tile_elements))
+      return fail(Code::invalid_input, "piece of block {}: no valid range, {} tiles from {}", piece.block,
+                  piece.elements, piece.first);
+    if (range == Range::tiles) {
+      piece.first *= tile_elements;
+      piece.elements *= tile_elements;
+    }
+    if (piece.elements == 0 || piece.first > std::numeric_limits<std::uint64_t>::max() - piece.elements)
+      return fail(Code::invalid_input, "piece of block {}: no valid range, {} elements from {}", piece.block,
+                  piece.elements, piece.first);
+  }
+  if (!take_varint(rest, body))
+    return cut_short();
+  if (body > rest.size())
+    return fail(Code::invalid_input, "piece of block {}: a body of {} bytes where {} are left", piece.block, body,
+                rest.size());
+  piece.body = rest.first(static_cast<std::size_t>(body));
+  piece.bytes = bytes.size() - rest.size() + piece.body.size();
+  return piece;
+}
+
+} // namespace
+
 bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexcept {
   value = 0;
   for (std::size_t i = 0; i < most_varint_bytes && i < bytes.size(); ++i) {
@@ -57,117 +189,14 @@ bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexce
   return false;
 }
 
-std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) noexcept {
-  std::uint64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
-}
-
-std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) noexcept {
-  std::uint64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
-}
-
-std::uint16_t word_at(std::span<const std::byte> bytes, std::uint64_t at) noexcept {
-  std::uint16_t word;
-  std::memcpy(&word, bytes.data() + at, sizeof(word));
-  return word;
-}
-
-/// Extent product; nothing where it is no valid count.
-bool count_elements(const layout::Block& block, std::uint64_t& elements) noexcept {
-  elements = 1;
-  for (const layout::Index extent : block.extents)
-    if (extent < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(extent), &elements))
-      return false;
-  return true;
-}
-
-/// Checks heads and codes of a delta piece and splits its body.
-Result<void> split_body(PieceView& piece, std::size_t size) {
-  const std::uint64_t end = piece.first + piece.elements;
-  const std::uint64_t tiles = (end - 1) / tile_elements - piece.first / tile_elements + 1;
-  if (tiles > piece.body.size() / 2)
-    return fail(Code::invalid_input, "piece of block {}: a body of {} bytes cannot hold the heads of {} tiles",
-                piece.block, piece.body.size(), tiles);
-  std::uint64_t declared = 0;
-  std::uint64_t non_empty = 0;
-  for (std::uint64_t tile = 0; tile < tiles; ++tile) {
-    const std::uint16_t head = word_at(piece.body, 2 * tile);
-    if (head >> count_bits != codec_gaps_u8)
-      return fail(Code::invalid_input, "piece of block {}, tile {}: unknown position codec {}", piece.block,
-                  piece.first / tile_elements + tile, head >> count_bits);
-    declared += head & count_mask;
-    non_empty += (head & count_mask) != 0;
-  }
-  if (declared != piece.changed)
-    return fail(Code::invalid_input, "piece of block {}: its tiles hold {} changes, its header says {}", piece.block,
-                declared, piece.changed);
-  const std::uint64_t lengths = 2 * tiles; // offset of the code lengths
-  std::uint64_t codes = lengths + 2 * non_empty;
-  if (codes > piece.body.size())
-    return fail(Code::invalid_input, "piece of block {}: a body of {} bytes cannot hold the code lengths of {} tiles",
-                piece.block, piece.body.size(), non_empty);
-
-  TilePositions positions;
-  std::uint64_t next_length = lengths;
-  std::uint64_t part = piece.first;
-  for (std::uint64_t tile = 0; tile < tiles; ++tile) {
-    const std::uint64_t part_end = std::min(end, (part / tile_elements + 1) * tile_elements);
-    if (const std::size_t changed = word_at(piece.body, 2 * tile); changed != 0) {
-      const std::size_t length = word_at(piece.body, next_length);
-      next_length += 2;
-      if (length > piece.body.size() - codes)
-        return fail(Code::invalid_input, "piece of block {}, tile {}: its codes reach past the body", piece.block,
-                    part / tile_elements);
-      const auto span = static_cast<std::size_t>(part_end - part);
-      if (changed > span || !kernels::decode_gaps(piece.body.subspan(codes, length), changed, span, positions.data()))
-        return fail(Code::invalid_input, "piece of block {}, tile {}: its codes are not {} positions below {}",
-                    piece.block, part / tile_elements, changed, span);
-      codes += length;
-    }
-    part = part_end;
-  }
-  const std::uint64_t rest = piece.body.size() - codes;
-  if (rest % size != 0 || rest / size != piece.changed)
-    return fail(Code::invalid_input, "piece of block {}: {} bytes of values for {} changes of {} bytes", piece.block,
-                rest, piece.changed, size);
-  piece.positions = piece.body.first(codes);
-  piece.values = piece.body.subspan(codes);
-  return {};
-}
-
-} // namespace
-
 Result<PieceView> peek_piece(std::span<const std::byte> bytes) {
-  PieceView piece;
-  std::span<const std::byte> rest = bytes;
-  std::uint64_t block = 0;
-  std::uint64_t body = 0;
-  if (!take_varint(rest, block) || !take_varint(rest, piece.first) || !take_varint(rest, piece.elements) ||
-      !take_varint(rest, piece.changed) || !take_varint(rest, body))
-    return fail(Code::invalid_input, "piece header is cut short or holds a number past 64 bits ({} bytes left)",
-                bytes.size());
-  if (block >> 1 > std::numeric_limits<std::uint32_t>::max())
-    return fail(Code::invalid_input, "piece header names block {}, past 32 bits", block >> 1);
-  piece.block = static_cast<std::uint32_t>(block >> 1);
-  piece.kind = static_cast<PieceKind>(block & 1);
-  if (piece.elements == 0 || piece.first > std::numeric_limits<std::uint64_t>::max() - piece.elements)
-    return fail(Code::invalid_input, "piece of block {}: no valid range, {} elements from {}", piece.block,
-                piece.elements, piece.first);
-  if (piece.changed == 0 || piece.changed > piece.elements ||
-      (piece.kind == PieceKind::values && piece.changed != piece.elements))
-    return fail(Code::invalid_input, "piece of block {}: {} values for a range of {} elements", piece.block,
-                piece.changed, piece.elements);
-  if (body > rest.size())
-    return fail(Code::invalid_input, "piece of block {}: a body of {} bytes where {} are left", piece.block, body,
-                rest.size());
-  piece.body = rest.first(static_cast<std::size_t>(body));
-  piece.bytes = bytes.size() - rest.size() + piece.body.size();
-  return piece;
+  Range range;
+  return read_header(bytes, range);
 }
 
 Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block) {
-  auto piece = peek_piece(bytes);
+  Range range;
+  auto piece = read_header(bytes, range);
   if (!piece)
     return piece;
   if (piece->block != block.id)
@@ -175,11 +204,18 @@ Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Blo
   std::uint64_t elements = 0;
   if (!count_elements(block, elements))
     return fail(Code::internal, "block {}: its extents have no 64-bit product", block.id);
+  if (range == Range::whole)
+    piece->elements = elements;
+  // The last tile goes as far as the block does.
+  if (range == Range::tiles && piece->first < elements && piece->elements > elements - piece->first &&
+      piece->elements - (elements - piece->first) < tile_elements)
+    piece->elements = elements - piece->first;
   if (piece->first >= elements || piece->elements > elements - piece->first)
     return fail(Code::invalid_input, "piece of block {}: {} elements from {} leave the block of {}", block.id,
                 piece->elements, piece->first, elements);
   const std::size_t size = size_of(block.dtype);
   if (piece->kind == PieceKind::values) {
+    piece->changed = piece->elements;
     if (piece->body.size() % size != 0 || piece->body.size() / size != piece->changed)
       return fail(Code::invalid_input, "piece of block {}: {} bytes of values for {} elements of {} bytes", block.id,
                   piece->body.size(), piece->changed, size);
@@ -192,27 +228,28 @@ Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Blo
 }
 
 std::size_t least_piece_limit(std::size_t size) noexcept {
-  // Block, first, and a byte each for elements, changed and body; head, code length, code; the value.
-  return most_block_bytes + most_first_bytes + 3 + 2 + 2 + 1 + size;
+  // Tag, first, and a byte each for elements and body; the head; the value. One element alone is dense: no code.
+  return most_tag_bytes + most_first_bytes + 2 + 2 + size;
 }
 
 std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept {
   if (elements == 0)
     return 0;
   // A piece that is cut covers `p` elements up to the change that no longer fits. With c <= p changes in it, one more
-  // would need: a header; heads and code lengths of at most p / 4096 + 2 tiles, 4 bytes each; c + 1 codes and values;
-  // an escape for every 255 elements without a change. That is more than the limit, which bounds p from below and so
-  // the number of cuts. Values pieces have no positions and hold more elements each.
+  // would need: a header; heads and lengths of at most p / 4096 + 2 tiles, 5 bytes each; a position code of at most a
+  // byte an element, which every codec keeps to; c + 1 values, which the ulp lane only makes smaller. That is more than
+  // the limit, which bounds p from below and so the number of cuts. Values pieces have no positions and hold more
+  // elements each; a delta that becomes one does so to be smaller.
   const std::uint64_t header =
-    most_block_bytes + most_first_bytes + 2 * varint_bytes(elements) +
-    varint_bytes(std::min<std::uint64_t>(piece_limit, saturating_multiply(elements, size + 6))); // of body_bytes
+    most_tag_bytes + most_first_bytes + varint_bytes(elements) +
+    varint_bytes(std::min<std::uint64_t>(piece_limit, saturating_multiply(elements, size + 7))); // of body_bytes
   const std::uint64_t element = size + 1;
-  const std::uint64_t fixed = header + 8 + element;
+  const std::uint64_t fixed = header + 10 + element;
   std::uint64_t least_cut = 1;
   if (piece_limit > fixed) {
     const std::uint64_t room = piece_limit - fixed;
-    // room / (element + 1 / 1024), rounded down; a room beyond any range is only as good as the range.
-    least_cut = room >= saturating_multiply(elements, element + 1) ? elements : room * 1024 / (element * 1024 + 1);
+    // room / (element + 1 / 512), rounded down; a room beyond any range is only as good as the range.
+    least_cut = room >= saturating_multiply(elements, element + 1) ? elements : room * 512 / (element * 512 + 1);
     least_cut = std::max<std::uint64_t>(least_cut, 1);
   }
   const std::uint64_t cuts = (elements - 1) / least_cut;
@@ -220,108 +257,206 @@ std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size, std::si
   // empty tiles is paid for by the codes and values that those tiles do not have.
   const std::uint64_t tiles = saturating_add(elements / tile_elements + 2, cuts);
   const std::uint64_t bound =
-    saturating_add(saturating_add(saturating_multiply(elements, element), saturating_multiply(4, tiles)),
+    saturating_add(saturating_add(saturating_multiply(elements, element), saturating_multiply(5, tiles)),
                    saturating_multiply(header, cuts + 1));
   return std::min(bound, saturating_multiply(elements, piece_limit)); // a piece has at least one element
 }
 
-PieceEncoder::PieceEncoder(std::size_t piece_limit) : piece_limit_(piece_limit) {
+/// How a piece says its range.
+struct PieceEncoder::Framing {
+  Range range = Range::elements;
+  std::uint64_t fields[2] = {}; ///< after the tag, but for whole
+  std::uint64_t lead = 0;       ///< tiles without changes that whole adds before the piece's own
+  std::uint64_t trail = 0;      ///< and after them
+  std::uint64_t bytes = 0;      ///< header and body, with what whole adds to it
+};
+
+/// The smallest. A delta may say that it is of the whole block at the price of heads of tiles without changes.
+PieceEncoder::Framing PieceEncoder::frame(std::uint64_t first, std::uint64_t end, std::uint64_t body,
+                                          PieceKind kind) const noexcept {
+  const auto total = [&](const Framing& framing) {
+    const std::uint64_t with_heads = body + 2 * (framing.lead + framing.trail);
+    std::uint64_t bytes = varint_bytes(tag(block_, framing.range, kind)) + varint_bytes(with_heads) + with_heads;
+    if (framing.range != Range::whole)
+      bytes += varint_bytes(framing.fields[0]) + varint_bytes(framing.fields[1]);
+    return bytes;
+  };
+  Framing best;
+  best.fields[0] = first;
+  best.fields[1] = end - first;
+  best.bytes = total(best);
+  if (first % tile_elements != 0 || (end % tile_elements != 0 && end != block_elements_))
+    return best;
+  const std::uint64_t first_tile = first / tile_elements;
+  const std::uint64_t tiles = tiles_of(first, end);
+  const auto consider = [&](Framing framing) {
+    framing.bytes = total(framing);
+    if (framing.bytes < best.bytes)
+      best = framing;
+  };
+  consider({Range::tiles, {first_tile, tiles}, 0, 0, 0});
+  const std::uint64_t trail = tiles_of(0, block_elements_) - first_tile - tiles;
+  if (kind != PieceKind::values)
+    consider({Range::whole, {}, first_tile, trail, 0});
+  else if (first_tile == 0 && trail == 0)
+    consider({Range::whole, {}, 0, 0, 0});
+  return best;
+}
+
+PieceEncoder::PieceEncoder(std::size_t piece_limit, Encoding encoding)
+  : piece_limit_(piece_limit), encoding_(encoding), tile_encoder_(encoding) {
   assert(piece_limit >= least_piece_limit(1));
 }
 
-void PieceEncoder::start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements) {
+void PieceEncoder::start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
+                               const std::byte* dense) {
   assert(changed_ == 0);
   block_ = block.id;
+  dtype_ = block.dtype;
   size_ = size_of(block.dtype);
   assert(piece_limit_ >= least_piece_limit(size_));
+  [[maybe_unused]] const bool counted = count_elements(block, block_elements_);
+  assert(counted && first + elements <= block_elements_);
   range_first_ = first;
   range_end_ = first + elements;
+  done_ = first;
+  dense_ = dense;
 }
 
-std::uint64_t PieceEncoder::body_bytes() const noexcept {
-  return 2 * heads_.size() + 2 * code_bytes_.size() + codes_.size() + values_.size();
+/// Heads, lengths, records and values of the open piece, as either kind of delta.
+std::uint64_t PieceEncoder::body_bytes(bool ulp) const noexcept {
+  return 2 * heads_.size() + (ulp ? ulp_lengths_ : delta_lengths_) + records_.size() + values_.size();
 }
 
-bool PieceEncoder::fits(std::uint64_t last, std::uint64_t changed, std::uint64_t body) const noexcept {
-  return header_bytes(block_, first_, last - first_ + 1, changed, body) + body <= piece_limit_;
+TileEncoder::Plan PieceEncoder::plan(const Rest& rest, std::uint64_t end) {
+  return tile_encoder_.plan(rest.positions, static_cast<std::size_t>(end - rest.part), dtype_, rest.values,
+                            rest.before);
 }
 
-/// How many of a tile part's positions (relative to `first`, codes relative to `origin`) the open piece has room for;
-/// `body` is its body with the tile's head and code length already counted.
-std::size_t PieceEncoder::count_that_fit(std::uint64_t first, std::span<const std::uint16_t> positions,
-                                         std::uint16_t origin, std::uint64_t body) const noexcept {
-  std::size_t expected = origin;
-  for (std::size_t count = 0; count < positions.size(); ++count) {
-    body += kernels::gap_escapes(positions[count] - expected) + 1 + size_;
-    expected = std::size_t{positions[count]} + 1;
-    if (!fits(first + positions[count], changed_ + count + 1, body))
-      return count;
+bool PieceEncoder::fits(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end) const noexcept {
+  const bool ulp = ulp_ || plan.head.ulp;
+  std::uint64_t body = body_bytes(ulp) + 2 * (skipped + 1) + plan.bytes();
+  if (!tiles_.empty()) // the tile before is no longer the last
+    body += varint_bytes(std::uint64_t{tiles_.back().record} + (ulp ? tiles_.back().values : 0));
+  if (body + most_header_bytes <= piece_limit_)
+    return true;
+  return frame(first_, end, body, ulp ? PieceKind::ulp_delta : PieceKind::delta).bytes <= piece_limit_;
+}
+
+void PieceEncoder::append_tile(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end,
+                               const std::byte* values) {
+  heads_.insert(heads_.end(), static_cast<std::size_t>(skipped), empty_head);
+  heads_.push_back(pack_head(plan.head));
+  if (!tiles_.empty()) {
+    delta_lengths_ += varint_bytes(tiles_.back().record);
+    ulp_lengths_ += varint_bytes(std::uint64_t{tiles_.back().record} + tiles_.back().values);
   }
-  return positions.size();
+  tiles_.push_back({static_cast<std::uint32_t>(plan.record_bytes), static_cast<std::uint32_t>(plan.value_bytes)});
+  tile_encoder_.write(records_);
+  values_.insert(values_.end(), values, values + plan.value_bytes);
+  ulp_ = ulp_ || plan.head.ulp;
+  changed_ += plan.head.changes;
+  end_ = end;
 }
 
-void PieceEncoder::add_changes(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values) {
-  std::array<std::byte, tile_elements> codes; // codes are never more than the elements they span
-  while (!positions.empty()) {
-    const std::uint64_t change = first + positions.front();
-    assert(change >= range_first_ && first + positions.back() < range_end_);
-    assert(change / tile_elements == (first + positions.back()) / tile_elements);
+/// Plans the most changes that fit, and where the piece's part then ends: all of them up to the end of the tile part,
+/// or
+/// (`cut`) some and one more would not. `count` 0: not even one.
+PieceEncoder::Fit PieceEncoder::fit(const Rest& rest, std::uint64_t skipped) {
+  Fit fit{rest.positions.size(), rest.end, false, {}};
+  // A change takes a bit at least, so that far more of them than the limit has need no look.
+  if (fit.count / 8 <= piece_limit_) {
+    fit.plan = plan(rest, rest.end);
+    if (fits(fit.plan, skipped, fit.end))
+      return fit;
+  }
+  fit.cut = true;
+  Rest some = rest;
+  const auto first_fit = [&](std::size_t changes) {
+    some.positions = rest.positions.first(changes);
+    fit.end = rest.part + some.positions.back() + 1;
+    fit.plan = plan(some, fit.end);
+    return fits(fit.plan, skipped, fit.end);
+  };
+  // By doubling, so that a small piece costs little of a full tile.
+  std::size_t above = 1;
+  while (above <= rest.positions.size() && first_fit(above))
+    above *= 2;
+  fit.count = above / 2;
+  above = std::min(above, rest.positions.size() + 1);
+  while (above - fit.count > 1) {
+    const std::size_t middle = fit.count + (above - fit.count) / 2;
+    (first_fit(middle) ? fit.count : above) = middle;
+  }
+  if (fit.count > 0)
+    first_fit(fit.count);
+  return fit;
+}
+
+void PieceEncoder::add_changes(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values,
+                               const std::byte* before) {
+  TilePositions moved;
+  TilePositions all;
+  Rest rest{first, 0, positions, values, before};
+  const auto count_from = [&](std::uint64_t part) {                 // positions, from now on
+    if (const std::uint64_t shift = rest.part - part; shift != 0) { // modulo 2^64
+      for (std::size_t i = 0; i < rest.positions.size(); ++i)
+        moved[i] = static_cast<std::uint16_t>(rest.positions[i] + shift);
+      rest.positions = std::span(moved).first(rest.positions.size());
+    }
+    rest.part = part;
+  };
+  while (!rest.positions.empty()) {
+    const std::uint64_t change = rest.part + rest.positions.front();
+    assert(change >= done_ && rest.part + rest.positions.back() < range_end_);
+    assert(change / tile_elements == (rest.part + rest.positions.back()) / tile_elements);
     const std::uint64_t tile = change / tile_elements;
     std::uint64_t skipped = 0; // tiles without changes since the piece's last
     if (changed_ != 0) {
-      assert(change > last_);
-      const std::uint64_t last_tile = last_ / tile_elements;
+      const std::uint64_t last_tile = (end_ - 1) / tile_elements;
       // A tile has one head a piece; and a stretch of empty tiles may cost more than a header.
-      if (last_tile == tile || 2 * (tile - last_tile - 1) > header_bytes(block_, change, 1, 1, 1))
+      if (last_tile == tile ||
+          (tile - last_tile > 1 &&
+           2 * (tile - last_tile - 1) > frame(tile * tile_elements, block_elements_, 0, PieceKind::delta).bytes))
         close_piece();
       else
         skipped = tile - last_tile - 1;
     }
-    const bool opens = changed_ == 0;
-    if (opens)
-      first_ = change;
-    // Codes count from the first element of the piece's part of this tile.
-    const std::uint64_t part = opens ? change : tile * tile_elements;
-    std::array<std::uint16_t, tile_elements> moved;
-    std::span<const std::uint16_t> relative = positions;
-    std::uint16_t origin = 0;
-    if (part >= first) {
-      origin = static_cast<std::uint16_t>(part - first);
-    } else { // the caller's part begins inside the tile, the piece's at its start
-      const std::uint64_t shift = first - part;
-      for (std::size_t i = 0; i < positions.size(); ++i)
-        moved[i] = static_cast<std::uint16_t>(positions[i] + shift);
-      relative = std::span(moved).first(positions.size());
+    // The part is the tile but at the ends of the range and after a cut.
+    rest.end = std::min(range_end_, (tile + 1) * tile_elements);
+    count_from(std::max(done_, tile * tile_elements));
+    if (changed_ == 0)
+      first_ = rest.part;
+    Fit fit = this->fit(rest, skipped);
+    if (const auto span = static_cast<std::size_t>(rest.end - rest.part);
+        dense_ != nullptr && rest.positions.size() < span &&
+        (encoding_.positions ? *encoding_.positions == PositionCodec::dense
+                             : !fit.cut && fit.plan.bytes() >= span * size_)) {
+      // All the values of the part are no more than its changes, or asked for.
+      std::iota(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(span), std::uint16_t{0});
+      rest.positions = std::span(all).first(span);
+      rest.values = dense_ + rest.part * size_;
+      rest.before = nullptr;
+      fit = this->fit(rest, skipped);
     }
-    const std::uint64_t relative_first = part >= first ? first : part;
-
-    const std::uint64_t body = body_bytes() + 2 * (skipped + 1) + 2;
-    std::size_t count = positions.size();
-    std::size_t length = 0;
-    bool whole = fits(relative_first + relative.back(), changed_ + count, body + count * (1 + size_));
-    if (whole) {
-      length = kernels::encode_gaps(relative, origin, codes.data());
-      whole = fits(relative_first + relative.back(), changed_ + count, body + length + count * size_);
+    if (fit.cut && changed_ == 0 && rest.positions.front() != 0) {
+      // A piece that is cut anyway begins at its first change, so that one change always fits.
+      count_from(rest.part + rest.positions.front());
+      first_ = rest.part;
+      fit = this->fit(rest, skipped);
     }
-    if (!whole) {
-      count = count_that_fit(relative_first, relative, origin, body);
-      if (count == 0) {
-        assert(!opens); // piece_limit >= least_piece_limit
-        close_piece();
-        continue;
-      }
-      length = kernels::encode_gaps(relative.first(count), origin, codes.data());
+    if (fit.count == 0) {
+      assert(changed_ != 0); // piece_limit >= least_piece_limit
+      close_piece();
+      continue;
     }
-    heads_.insert(heads_.end(), static_cast<std::size_t>(skipped), 0);
-    heads_.push_back(static_cast<std::uint16_t>(count | codec_gaps_u8 << count_bits));
-    code_bytes_.push_back(static_cast<std::uint16_t>(length));
-    codes_.insert(codes_.end(), codes.begin(), codes.begin() + static_cast<std::ptrdiff_t>(length));
-    values_.insert(values_.end(), values, values + count * size_);
-    changed_ += count;
-    last_ = first + positions[count - 1];
-    values += count * size_;
-    positions = positions.subspan(count);
-    if (!whole)
+    append_tile(fit.plan, skipped, fit.end, rest.values);
+    done_ = rest.part + rest.positions[fit.count - 1] + 1;
+    rest.positions = rest.positions.subspan(fit.count);
+    rest.values += fit.count * size_;
+    if (rest.before != nullptr)
+      rest.before += fit.count * size_;
+    if (fit.cut)
       close_piece();
   }
 }
@@ -331,34 +466,72 @@ void PieceEncoder::finish_range() {
     close_piece();
 }
 
-void PieceEncoder::append_header(PieceKind kind, std::uint64_t first, std::uint64_t elements, std::uint64_t changed,
-                                 std::uint64_t body) {
-  std::array<std::byte, 5 * most_varint_bytes> header;
-  std::size_t bytes = 0;
-  for (std::uint64_t value : {tag(block_, kind), first, elements, changed, body}) {
-    for (; value >= 0x80; value >>= 7)
-      header[bytes++] = static_cast<std::byte>(value | 0x80);
-    header[bytes++] = static_cast<std::byte>(value);
+/// Appends a piece of `body` bytes but for the heads that `framing` adds, which `write_body` appends too.
+template <class WriteBody>
+void PieceEncoder::append_piece(PieceKind kind, const Framing& framing, std::uint64_t body, WriteBody&& write_body) {
+  [[maybe_unused]] const std::size_t begin = out_.bytes.size();
+  append_varint(out_.bytes, tag(block_, framing.range, kind));
+  if (framing.range != Range::whole) {
+    append_varint(out_.bytes, framing.fields[0]);
+    append_varint(out_.bytes, framing.fields[1]);
   }
-  out_.bytes.insert(out_.bytes.end(), header.begin(), header.begin() + static_cast<std::ptrdiff_t>(bytes));
+  append_varint(out_.bytes, body + 2 * (framing.lead + framing.trail));
+  write_body();
+  assert(out_.bytes.size() - begin == framing.bytes && framing.bytes <= piece_limit_);
+  out_.ends.push_back(out_.bytes.size());
+}
+
+void PieceEncoder::append_bytes(std::span<const std::byte> bytes) {
+  out_.bytes.insert(out_.bytes.end(), bytes.begin(), bytes.end());
 }
 
 void PieceEncoder::close_piece() {
-  append_header(PieceKind::delta, first_, last_ - first_ + 1, changed_, body_bytes());
-  const auto append_bytes = [this](std::span<const std::byte> bytes) {
-    out_.bytes.insert(out_.bytes.end(), bytes.begin(), bytes.end());
-  };
-  append_bytes(std::as_bytes(std::span(heads_)));
-  append_bytes(std::as_bytes(std::span(code_bytes_)));
-  append_bytes(codes_);
-  append_bytes(values_);
-  out_.ends.push_back(out_.bytes.size());
-  out_.changed += changed_;
+  const PieceKind kind = ulp_ ? PieceKind::ulp_delta : PieceKind::delta;
+  const std::uint64_t body = body_bytes(ulp_);
+  const Framing framing = frame(first_, end_, body, kind);
+  const std::uint64_t value_bytes = (end_ - first_) * size_;
+  const Framing all = frame(first_, end_, value_bytes, PieceKind::values);
+  if (dense_ != nullptr && !encoding_.positions && all.bytes <= framing.bytes) {
+    append_piece(PieceKind::values, all, value_bytes, [&] {
+      append_bytes({dense_ + first_ * size_, static_cast<std::size_t>(value_bytes)});
+    });
+    out_.changed += end_ - first_;
+  } else {
+    append_piece(kind, framing, body, [&] { append_delta(framing.lead, framing.trail); });
+    out_.changed += changed_;
+  }
   changed_ = 0;
+  ulp_ = false;
+  delta_lengths_ = ulp_lengths_ = 0;
   heads_.clear();
-  code_bytes_.clear();
-  codes_.clear();
+  tiles_.clear();
+  records_.clear();
   values_.clear();
+}
+
+/// The body of the open piece.
+void PieceEncoder::append_delta(std::uint64_t lead, std::uint64_t trail) {
+  const auto append_heads = [this](std::span<const std::uint16_t> heads) { append_bytes(std::as_bytes(heads)); };
+  for (std::uint64_t i = 0; i < lead; ++i)
+    append_heads({&empty_head, 1});
+  append_heads(heads_);
+  for (std::uint64_t i = 0; i < trail; ++i)
+    append_heads({&empty_head, 1});
+  for (std::size_t i = 0; i + 1 < tiles_.size(); ++i)
+    append_varint(out_.bytes, std::uint64_t{tiles_[i].record} + (ulp_ ? tiles_[i].values : 0));
+  if (!ulp_) {
+    append_bytes(records_);
+    append_bytes(values_);
+    return;
+  }
+  std::span<const std::byte> records = records_;
+  std::span<const std::byte> values = values_;
+  for (const Tile& tile : tiles_) {
+    append_bytes(records.first(tile.record));
+    append_bytes(values.first(tile.values));
+    records = records.subspan(tile.record);
+    values = values.subspan(tile.values);
+  }
 }
 
 void PieceEncoder::add_values(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
@@ -367,12 +540,14 @@ void PieceEncoder::add_values(const layout::Block& block, std::uint64_t first, s
   while (first < range_end_) {
     // The header shrinks with the count that it states: begin one that surely does not fit and come down.
     std::uint64_t count = std::min<std::uint64_t>(range_end_ - first, piece_limit_ / size_);
-    while (count > 1 && header_bytes(block_, first, count, count, count * size_) + count * size_ > piece_limit_)
-      --count;
-    const auto bytes = static_cast<std::size_t>(count) * size_;
-    append_header(PieceKind::values, first, count, count, bytes);
-    out_.bytes.insert(out_.bytes.end(), values, values + bytes);
-    out_.ends.push_back(out_.bytes.size());
+    Framing framing;
+    for (;; --count) {
+      framing = frame(first, first + count, count * size_, PieceKind::values);
+      if (count == 1 || framing.bytes <= piece_limit_)
+        break;
+    }
+    const std::uint64_t bytes = count * size_;
+    append_piece(PieceKind::values, framing, bytes, [&] { append_bytes({values, static_cast<std::size_t>(bytes)}); });
     out_.changed += count;
     first += count;
     values += bytes;

@@ -5,6 +5,8 @@
 // own grid (tile t = elements [4096 t, 4096 (t+1))); a piece's range may start and end inside a tile.
 #pragma once
 
+#include "delta/encoding.hpp"
+#include "delta/tile_record.hpp"
 #include "layout/plan.hpp"
 
 #include <cstddef>
@@ -14,33 +16,35 @@
 
 namespace deltawire::delta {
 
-inline constexpr std::uint32_t tile_elements = 4096;
-
 enum class PieceKind : std::uint8_t {
-  delta = 0,  ///< changed positions and their new values
-  values = 1, ///< every value of the range (seeds)
+  delta = 0,     ///< changed positions and their new values
+  values = 1,    ///< every value of the range (seeds, and changes that are not smaller)
+  ulp_delta = 2, ///< changed positions; values of some tiles as differences to the base
 };
 
 /// A parsed piece; spans point into the frame's payload (borrowed).
 struct PieceView {
   std::uint32_t block = 0;
   PieceKind kind = PieceKind::delta;
-  std::uint64_t first = 0;              ///< first block element of the range
-  std::uint64_t elements = 0;           ///< length of the range
-  std::uint64_t changed = 0;            ///< number of values (== elements for PieceKind::values)
-  std::span<const std::byte> body;      ///< everything after the header
-  std::span<const std::byte> positions; ///< delta: tile heads and codes; empty for values
-  std::span<const std::byte> values;    ///< changed x element size, little-endian, in position order
-  std::size_t bytes = 0;                ///< header + body
+  std::uint64_t first = 0;            ///< first block element of the range
+  std::uint64_t elements = 0;         ///< length of the range
+  std::uint64_t changed = 0;          ///< number of values (== elements for PieceKind::values)
+  std::span<const std::byte> body;    ///< everything after the header
+  std::span<const std::byte> heads;   ///< deltas: a u16 a tile
+  std::span<const std::byte> lengths; ///< deltas: varints
+  std::span<const std::byte> records; ///< deltas
+  /// changed x element size, little-endian, in position order; empty for ulp_delta (see stage_values).
+  std::span<const std::byte> values;
+  std::size_t bytes = 0; ///< header + body
 };
 
-/// Reads only the header of the piece at the start of `bytes` and bounds-checks its length; positions and values unset.
-/// For those who only copy pieces.
+/// Reads only tag and lengths of the piece at the start of `bytes`, and checks that it ends there or before: block,
+/// kind, body and bytes are set. For those who only copy pieces.
 [[nodiscard]] Result<PieceView> peek_piece(std::span<const std::byte> bytes);
 
 /// Reads and checks the piece at the start of `bytes` against its block: range inside the block, counts, body length,
-/// every tile's codes (positions strictly increasing, inside the range, exactly as many as declared). After this
-/// nothing that uses the view can leave the block.
+/// every tile's record (positions strictly increasing, inside the range, exactly as many as declared; values to the
+/// last bit). After this nothing that uses the view can leave the block.
 [[nodiscard]] Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block);
 
 /// The least piece limit with which elements of `size` bytes can be encoded (one header and one element), bytes.
@@ -63,15 +67,20 @@ struct EncodedPieces {
 class PieceEncoder {
 public:
   /// Requires piece_limit >= least_piece_limit(largest element size used).
-  explicit PieceEncoder(std::size_t piece_limit);
+  explicit PieceEncoder(std::size_t piece_limit, Encoding encoding = {});
 
   /// Starts a range of a block; ends with finish_range(). A range without changes leaves nothing behind.
-  void start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements);
+  /// `dense`, if given, holds the whole block's new values in block order; those of a tile are read from its
+  /// add_changes() on, until finish_range(). With it no piece is larger than all the values of its range.
+  void start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
+                   const std::byte* dense = nullptr);
 
   /// Adds the changes of the next tile part of the range: positions relative to `first`, a block element (strictly
   /// increasing, inside one tile of the block's grid and inside the range), `values` = positions.size() elements,
-  /// densely packed.
-  void add_changes(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values);
+  /// densely packed. `before`, if given, are as many elements: what the receiver holds, which is the directly preceding
+  /// capture; only then may values be written as differences.
+  void add_changes(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values,
+                   const std::byte* before = nullptr);
 
   void finish_range();
 
@@ -81,30 +90,67 @@ public:
   [[nodiscard]] EncodedPieces take();
 
 private:
-  [[nodiscard]] bool fits(std::uint64_t last, std::uint64_t changed, std::uint64_t body) const noexcept;
-  [[nodiscard]] std::uint64_t body_bytes() const noexcept;
-  [[nodiscard]] std::size_t count_that_fit(std::uint64_t first, std::span<const std::uint16_t> positions,
-                                           std::uint16_t origin, std::uint64_t body) const noexcept;
+  struct Framing;
+
+  /// Changes of the open tile part that are not in a piece yet, positions relative to `part`.
+  struct Rest {
+    std::uint64_t part = 0;
+    std::uint64_t end = 0;
+    std::span<const std::uint16_t> positions;
+    const std::byte* values = nullptr;
+    const std::byte* before = nullptr;
+  };
+
+  /// What of it the open piece has room for.
+  struct Fit {
+    std::size_t count = 0;
+    std::uint64_t end = 0;
+    bool cut = false;
+    TileEncoder::Plan plan;
+  };
+
+  [[nodiscard]] Framing frame(std::uint64_t first, std::uint64_t end, std::uint64_t body,
+                              PieceKind kind) const noexcept;
+  [[nodiscard]] TileEncoder::Plan plan(const Rest& rest, std::uint64_t end);
+  [[nodiscard]] bool fits(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end) const noexcept;
+  [[nodiscard]] Fit fit(const Rest& rest, std::uint64_t skipped);
+  void append_tile(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end, const std::byte* values);
+  [[nodiscard]] std::uint64_t body_bytes(bool ulp) const noexcept;
   void close_piece();
-  void append_header(PieceKind kind, std::uint64_t first, std::uint64_t elements, std::uint64_t changed,
-                     std::uint64_t body);
+  void append_delta(std::uint64_t lead, std::uint64_t trail);
+  template <class WriteBody>
+  void append_piece(PieceKind kind, const Framing& framing, std::uint64_t body, WriteBody&& write_body);
+  void append_bytes(std::span<const std::byte> bytes);
 
   std::size_t piece_limit_;
+  Encoding encoding_;
+  TileEncoder tile_encoder_;
   EncodedPieces out_;
 
   // The range.
   std::uint32_t block_ = 0;
+  DType dtype_ = DType::u8;
   std::size_t size_ = 1; ///< bytes of an element
+  std::uint64_t block_elements_ = 0;
   std::uint64_t range_first_ = 0;
   std::uint64_t range_end_ = 0;
+  std::uint64_t done_ = 0; ///< changes before this element are in a piece
+  const std::byte* dense_ = nullptr;
 
-  // The piece under construction, while changed_ > 0. It begins at its first change and ends after its last.
+  // The piece under construction, while changed_ > 0: whole tile parts, unless it was cut in the last one.
+  struct Tile {
+    std::uint32_t record = 0; ///< bytes in records_
+    std::uint32_t values = 0; ///< bytes in values_
+  };
   std::uint64_t changed_ = 0;
   std::uint64_t first_ = 0;
-  std::uint64_t last_ = 0;
+  std::uint64_t end_ = 0;
+  bool ulp_ = false; ///< some tile's values are in the ulp lane
   std::vector<std::uint16_t> heads_;
-  std::vector<std::uint16_t> code_bytes_; ///< one a tile with changes
-  std::vector<std::byte> codes_;
+  std::vector<Tile> tiles_;         ///< those with changes
+  std::uint64_t delta_lengths_ = 0; ///< bytes of the lengths of all but the last, in a delta
+  std::uint64_t ulp_lengths_ = 0;   ///< and in an ulp delta, where values are part of the record
+  std::vector<std::byte> records_;
   std::vector<std::byte> values_;
 };
 

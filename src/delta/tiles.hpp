@@ -4,18 +4,12 @@
 
 #include "delta/piece.hpp"
 #include "delta/walk.hpp"
-#include "kernels/gaps.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstring>
 
 namespace deltawire::delta {
-
-using TilePositions = std::array<std::uint16_t, tile_elements>;
-/// Room for the values of a tile of the widest dtype.
-using TileValues = std::array<std::byte, std::size_t{tile_elements} * 8>;
 
 /// Calls visit(first, count) for each part of [first, end) that lies in one tile of the block's grid, ascending.
 template <class Visit>
@@ -56,41 +50,51 @@ void for_each_run_of(Walk& walk, std::uint64_t first, std::span<const std::uint1
   }
 }
 
+/// Takes a LEB128 varint from the front of `bytes`; nothing when it is cut short or does not fit 64 bits.
+[[nodiscard]] bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexcept;
+
+/// Calls visit(first, span, head, record, index) for each tile part with changes of a delta piece, ascending: the part
+/// is block elements [first, first + span), `index` counts the changes before it. Stops where visit returns false.
+/// False then, and where heads, lengths and records of the view do not fit each other.
+template <class Visit>
+bool for_each_record(const PieceView& piece, Visit&& visit) {
+  std::span<const std::byte> lengths = piece.lengths;
+  std::size_t at = 0; // in the records
+  std::size_t tile = 0;
+  std::uint64_t index = 0;
+  bool valid = true;
+  for_each_tile_part(piece.first, piece.first + piece.elements, [&](std::uint64_t first, std::size_t span) {
+    std::uint16_t word;
+    std::memcpy(&word, piece.heads.data() + 2 * tile++, sizeof(word));
+    TileHead head;
+    if (!valid || !unpack_head(word, head) || head.changes == 0)
+      return;
+    std::uint64_t length = piece.records.size() - at;
+    if (index + head.changes != piece.changed)
+      valid = take_varint(lengths, length) && length <= piece.records.size() - at;
+    if (valid)
+      valid = visit(first, span, head, piece.records.subspan(at, static_cast<std::size_t>(length)), index);
+    at += static_cast<std::size_t>(length);
+    index += head.changes;
+  });
+  return valid && lengths.empty() && at == piece.records.size();
+}
+
 /// Calls visit(first, positions, index) for each tile part with changes of a delta piece that read_piece() accepted;
 /// positions are relative to block element `first`, `index` is that of the first value.
 template <class Visit>
 void for_each_tile(const PieceView& piece, Visit&& visit) {
-  const std::uint64_t end = piece.first + piece.elements;
-  const auto tiles =
-    static_cast<std::size_t>((end - 1) / tile_elements - piece.first / tile_elements + 1); // checked by read_piece
-  const auto word = [&](std::size_t at) {
-    std::uint16_t value;
-    std::memcpy(&value, piece.positions.data() + at, sizeof(value));
-    return value;
-  };
-  std::size_t non_empty = 0;
-  for (std::size_t tile = 0; tile < tiles; ++tile)
-    non_empty += word(2 * tile) != 0;
-
   TilePositions positions;
-  std::size_t head = 0;
-  std::size_t code_bytes = 2 * tiles;
-  std::size_t codes = code_bytes + 2 * non_empty;
-  std::uint64_t index = 0;
-  for_each_tile_part(piece.first, end, [&](std::uint64_t first, std::size_t count) {
-    const std::size_t changed = word(head) & 0x1FFF;
-    head += 2;
-    if (changed == 0)
-      return;
-    const std::size_t length = word(code_bytes);
-    code_bytes += 2;
-    [[maybe_unused]] const bool valid =
-      kernels::decode_gaps(piece.positions.subspan(codes, length), changed, count, positions.data());
-    assert(valid);
-    codes += length;
-    visit(first, std::span<const std::uint16_t>(positions).first(changed), index);
-    index += changed;
-  });
+  [[maybe_unused]] const bool valid =
+    for_each_record(piece, [&](std::uint64_t first, std::size_t span, const TileHead& head,
+                               std::span<const std::byte> record, std::uint64_t index) {
+      kernels::BitReader in(record);
+      if (!read_positions(head, in, span, positions.data()))
+        return false;
+      visit(first, std::span<const std::uint16_t>(positions).first(head.changes), index);
+      return true;
+    });
+  assert(valid);
 }
 
 } // namespace deltawire::delta

@@ -120,6 +120,21 @@ struct Worker {
     seal(1, payload.size(), {{k, digest_of({5, 0x66, 7, 0x88})}});
   }
 
+  /// k goes from the seed to [5, 7, 7, 5]: +1 and -3.
+  static Bytes ulp_payload() {
+    const Values before = {6, 8};
+    const Values after = {7, 5};
+    const Values positions = {1, 3};
+    delta::PieceEncoder encoder(1 << 20);
+    encoder.start_range(block(k), 0, 4);
+    encoder.add_changes(0, positions, reinterpret_cast<const std::byte*>(after.data()),
+                        reinterpret_cast<const std::byte*>(before.data()));
+    encoder.finish_range();
+    Bytes bytes = encoder.take().bytes;
+    REQUIRE(delta::read_piece(bytes, block(k)).value().kind == delta::PieceKind::ulp_delta);
+    return bytes;
+  }
+
   bool at_seed() const {
     return packed == Values{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12} &&
            tied == Values{5, 0xFFFF, 6, 0xFFFF, 7, 0xFFFF, 8, 0xFFFF};
@@ -274,13 +289,76 @@ TEST_CASE("a duplicate of a flush is acknowledged again and taken once") {
 }
 
 TEST_CASE("a delivery larger than the stage is refused with the bytes it needs") {
-  Worker worker(8);
+  Worker worker(6);
   worker.seed();
   worker.begin(2);
   const Bytes payload = delta_piece(Worker::block(Worker::k), {1}, {0x66});
   worker.flush(payload);
   CHECK_THAT(worker.failure(), contains("actors.applier.stage") && contains(std::to_string(payload.size())));
   CHECK(worker.at_seed());
+}
+
+TEST_CASE(
+  "differences become values when they are staged, in both tied copies, and nothing is written before the commit") {
+  Worker worker;
+  worker.seed();
+  worker.begin(2);
+  const Bytes payload = Worker::ulp_payload();
+  worker.flush(payload);
+  worker.flush(payload); // a retry
+  CHECK(worker.at_seed());
+  worker.seal(1, payload.size(), {{Worker::k, digest_of({5, 7, 7, 5})}});
+  CHECK(worker.control.heard<wire::Staged>().size() == 1);
+  CHECK(worker.at_seed());
+  worker.say(wire::Commit{worker.delivery});
+  const auto applied = worker.control.heard<wire::Applied>();
+  REQUIRE(applied.size() == 1);
+  CHECK(applied[0].elements == 4);
+  CHECK(applied[0].applier_peak == payload.size() + 2 * 2 * sizeof(std::uint16_t)); // what was held, values included
+  CHECK(worker.packed == Values{1, 2, 3, 4, 5, 7, 7, 5, 9, 10, 11, 12});
+  CHECK(worker.tied == Values{5, 0xFFFF, 7, 0xFFFF, 7, 0xFFFF, 5, 0xFFFF});
+  worker.say(wire::Undo{worker.delivery, "another worker failed"});
+  CHECK(worker.at_seed());
+  // Delivered again, as values: what was staged before is of no consequence.
+  worker.begin(2);
+  const Bytes again = delta_piece(Worker::block(Worker::k), {1, 3}, {7, 5});
+  worker.flush(again);
+  worker.seal(1, again.size(), {{Worker::k, digest_of({5, 7, 7, 5})}});
+  worker.say(wire::Commit{worker.delivery});
+  worker.say(wire::Release{worker.delivery});
+  CHECK(worker.failure() == "0 failures");
+  CHECK(worker.packed == Values{1, 2, 3, 4, 5, 7, 7, 5, 9, 10, 11, 12});
+}
+
+TEST_CASE("differences to a base that memory does not hold are found before the commit") {
+  Worker worker;
+  worker.seed();
+  worker.tied[2] = 0x0123; // the copy's element 1
+  worker.begin(2);
+  const Bytes payload = Worker::ulp_payload();
+  worker.flush(payload);
+  worker.seal(1, payload.size(), {{Worker::k, digest_of({5, 7, 7, 5})}});
+  CHECK_THAT(worker.failure(), contains("'tied'"));
+  CHECK(worker.control.heard<wire::Staged>().empty());
+  CHECK(worker.packed[5] == 6);
+}
+
+TEST_CASE("the values that differences become count against the stage") {
+  Worker worker(Worker::ulp_payload().size() + 7); // two copies of two values need 8
+  worker.seed();
+  worker.begin(2);
+  worker.flush(Worker::ulp_payload());
+  CHECK_THAT(worker.failure(), contains("actors.applier.stage") &&
+                                 contains(fmt::format("at least {} are", Worker::ulp_payload().size() + 8)));
+  CHECK(worker.at_seed());
+}
+
+TEST_CASE("a seed of differences is refused: there is no base") {
+  Worker worker;
+  worker.begin(1);
+  worker.flush(Worker::ulp_payload());
+  CHECK_THAT(worker.failure(), contains("differences to a base in a seed"));
+  CHECK(worker.poisoned());
 }
 
 TEST_CASE("a delta on another base, an older delivery and a version that goes back are refused") {

@@ -46,6 +46,8 @@ TEST_CASE("the fingerprint changes with every setting that all processes must sh
     "actors.gather_queue.window = 1",
     "actors.gather_queue.max_round = 1",
     "actors.flush_bucket.cap = 1",
+    "actors.flush_bucket.positions = \"rice\"",
+    "actors.flush_bucket.values = \"raw\"",
     "actors.sender.transport = \"tcp\"",
     "actors.sender.route = \"broadcast\"",
     "actors.applier.stage = 1",

@@ -68,7 +68,7 @@ quorum = 2
 snapshotter  = { tier = "host", log = "1GiB" }
 differ       = { count = 3, chunk = 1000, inflight = "unlimited", thread = "detached" }
 gather_queue = { transport = "inproc", window = "2KiB", max_round = "100KB" }
-flush_bucket = { cap = "7B", positions = "auto", values = "raw", compression = "none" }
+flush_bucket = { cap = "7B", positions = "rice", values = "raw", compression = "none" }
 sender       = { transport = "tcp", route = "broadcast" }
 applier      = { stage = "1.5GiB", overflow = "fail" }
 
@@ -134,6 +134,8 @@ TEST_CASE("every supported key arrives typed") {
   CHECK(t.actors.gather_queue.window == 2048);
   CHECK(t.actors.gather_queue.max_round == 100'000);
   CHECK(t.actors.flush_bucket.cap == 7);
+  CHECK(t.actors.flush_bucket.positions == PositionChoice::rice);
+  CHECK(t.actors.flush_bucket.values == ValueChoice::raw);
   CHECK(t.actors.sender.transport == TransportKind::tcp);
   CHECK(t.actors.applier.stage == 3ull << 29);
   CHECK(t.telemetry.trace == "trace.json");
@@ -152,6 +154,23 @@ TEST_CASE("an empty file is one rank, one worker and the defaults") {
   CHECK(t->update.quorum == 0);
   CHECK(t->actors.differ.chunk == 32ull << 20);
   CHECK(t->actors.flush_bucket.cap == 256ull << 20);
+  CHECK(t->actors.flush_bucket.positions == PositionChoice::automatic);
+  CHECK(t->actors.flush_bucket.values == ValueChoice::automatic);
+}
+
+TEST_CASE("encodings go by these names") {
+  const std::pair<const char*, PositionChoice> positions[] = {
+    {"auto", PositionChoice::automatic}, {"u8", PositionChoice::u8},         {"u16", PositionChoice::u16},
+    {"rice", PositionChoice::rice},      {"bitmap", PositionChoice::bitmap}, {"run", PositionChoice::run},
+    {"dense", PositionChoice::dense}};
+  for (const auto& [name, choice] : positions) {
+    const auto topology = load_text(fmt::format("[actors]\nflush_bucket = {{ positions = \"{}\" }}\n", name));
+    REQUIRE(topology);
+    CHECK(topology->actors.flush_bucket.positions == choice);
+  }
+  const auto ulp = load_text("[actors]\nflush_bucket = { values = \"ulp\" }\n");
+  REQUIRE(ulp);
+  CHECK(ulp->actors.flush_bucket.values == ValueChoice::ulp);
 }
 
 TEST_CASE("values that mean the default are accepted") {
@@ -211,8 +230,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "t.toml:2: actors.sender.transport: \"shm\" is not supported yet; use \"auto\", \"inproc\" or \"tcp\""},
          {"[actors]\nflush_bucket = { compression = \"zstd\" }",
           "t.toml:2: actors.flush_bucket.compression: \"zstd\" is not supported yet; use \"none\""},
-         {"[actors]\nflush_bucket = { values = \"ulp\" }",
-          "t.toml:2: actors.flush_bucket.values: \"ulp\" is not supported yet; use \"auto\" or \"raw\""},
          {"[actors]\napplier = { overflow = \"in-place\" }",
           "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\""},
          {"[telemetry]\nprometheus = \"127.0.0.1:9464\"", "t.toml:2: telemetry.prometheus: not supported yet"},

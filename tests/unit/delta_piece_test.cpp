@@ -41,9 +41,10 @@ void put_value(Bytes& values, std::uint64_t element, std::size_t size) {
     values.push_back(static_cast<std::byte>(bits >> (56 - 8 * i)));
 }
 
-/// Encodes `changes` (ascending block elements in the range), tile part by tile part as capture does.
+/// Encodes `changes` (ascending block elements in the range), tile part by tile part as capture does. With `bases`, the
+/// values before are a few steps off.
 void encode(PieceEncoder& encoder, const layout::Block& block, std::uint64_t first, std::uint64_t count,
-            const std::vector<std::uint64_t>& changes) {
+            const std::vector<std::uint64_t>& changes, std::mt19937_64* bases = nullptr) {
   const std::size_t size = size_of(block.dtype);
   encoder.start_range(block, first, count);
   for (std::size_t i = 0; i < changes.size();) {
@@ -55,7 +56,11 @@ void encode(PieceEncoder& encoder, const layout::Block& block, std::uint64_t fir
       positions.push_back(static_cast<std::uint16_t>(changes[i] - part));
       put_value(values, changes[i], size);
     }
-    encoder.add_changes(part, positions, values.data());
+    Bytes before = values;
+    if (bases != nullptr)
+      for (std::size_t at = 0; at < before.size(); at += size)
+        before[at] ^= static_cast<std::byte>((*bases)() % 4 ? 1 : 1 + (*bases)() % 255);
+    encoder.add_changes(part, positions, values.data(), bases != nullptr ? before.data() : nullptr);
   }
   encoder.finish_range();
 }
@@ -77,9 +82,10 @@ std::map<std::uint64_t, Bytes> decode(const EncodedPieces& encoded, const layout
     REQUIRE(peeked->bytes == piece->bytes);
     REQUIRE(piece->bytes <= limit);
     REQUIRE(piece->values.size() == piece->changed * size);
-    REQUIRE((values.empty() || values.rbegin()->first < piece->first));
     changed += piece->changed;
+    const std::uint64_t before = values.empty() ? 0 : values.rbegin()->first + 1;
     const auto take = [&](std::uint64_t element, std::uint64_t index) {
+      REQUIRE(element >= before); // pieces come in the order of their changes
       REQUIRE(element >= piece->first);
       REQUIRE(element < piece->first + piece->elements);
       const auto value = piece->values.subspan(index * size, size);
@@ -94,8 +100,6 @@ std::map<std::uint64_t, Bytes> decode(const EncodedPieces& encoded, const layout
                              for (std::size_t i = 0; i < positions.size(); ++i)
                                take(first + positions[i], index + i);
                            });
-      REQUIRE(values.count(piece->first) == 1); // trimmed to its changes at both ends
-      REQUIRE(values.rbegin()->first == piece->first + piece->elements - 1);
     }
     begin = end;
   }
@@ -243,6 +247,7 @@ TEST_CASE("one change fits the least limit wherever it is") {
     PieceEncoder encoder(delta::least_piece_limit(size));
     encode(encoder, block, element, 1, {element});
     const EncodedPieces encoded = encoder.take();
+    // The tag of the largest id needs all its bytes, the first element but one of its own.
     REQUIRE(encoded.bytes.size() == delta::least_piece_limit(size));
     REQUIRE(encoded.bytes.size() <= delta::worst_case_bytes(1, size, delta::least_piece_limit(size)));
     decode(encoded, block, delta::least_piece_limit(size));
@@ -275,25 +280,38 @@ TEST_CASE("a long stretch of empty tiles ends a piece, a short one does not") {
 }
 
 TEST_CASE("the bytes of a piece are those of FORMAT.md") {
-  // Elements 4095 and 4097 of block 5, bf16: two tile parts of one element and of two.
+  // Elements 4095 and 4097 of block 5, bf16.
   const auto block = flat_block(5, DType::bf16, 10000);
   PieceEncoder encoder(1 << 20);
   const std::vector<std::uint16_t> one = {4095};
-  encoder.start_range(block, 0, 10000);
+  const std::vector<std::uint16_t> other = {1};
   const Bytes first = body_of({0xAA, 0xBB});
   const Bytes second = body_of({0xCC, 0xDD});
+  encoder.start_range(block, 0, 10000);
   encoder.add_changes(0, one, first.data());
-  const std::vector<std::uint16_t> other = {1};
   encoder.add_changes(4096, other, second.data());
   encoder.finish_range();
-  const Bytes expected = body_of({10,   0xFF, 0x1F, 3,   2, 14, // block, kind; first 4095; elements; changed; body
-                                  1,    0,    1,    0,          // heads: one change, one change
-                                  1,    0,    1,    0,          // code lengths
-                                  0,    1,                      // codes: at 4095 + 0, at 4096 + 1
-                                  0xAA, 0xBB, 0xCC, 0xDD});     // values
-  REQUIRE(encoder.take().bytes == expected);
+  REQUIRE(encoder.take().bytes == body_of({0x54, 0, 2, 12,            // block, range, kind; tiles; body
+                                           0, 0x10, 0, 0,             // heads
+                                           2, 0xFF, 0x0F, 1,          // length; codes
+                                           0xAA, 0xBB, 0xCC, 0xDD})); // values
+
+  // The same with their base: +1 and -3. Both are negative numbers, the second base nearer to zero.
+  const Bytes first_base = body_of({0xAB, 0xBB});
+  const Bytes second_base = body_of({0xC9, 0xDD});
+  encoder.start_range(block, 0, 10000);
+  encoder.add_changes(0, one, first.data(), first_base.data());
+  encoder.add_changes(4096, other, second.data(), second_base.data());
+  encoder.finish_range();
+  REQUIRE(encoder.take().bytes == body_of({0x56, 0, 2, 10, 0, 0x90, 0, 0x80, 3, 0xFF, 0x0F, 0, 1, 7}));
+
   encoder.add_values(block, 2, 1, first.data());
-  REQUIRE(encoder.take().bytes == body_of({11, 2, 1, 1, 2, 0xAA, 0xBB}));
+  REQUIRE(encoder.take().bytes == body_of({0x59, 2, 1, 2, 0xAA, 0xBB}));
+  Bytes all(20000);
+  encoder.add_values(block, 0, 10000, all.data());
+  Bytes whole = body_of({0x51, 0xA0, 0x9C, 1});
+  whole.resize(4 + 20000);
+  REQUIRE(encoder.take().bytes == whole);
 }
 
 TEST_CASE("positions past 2^31 and 2^32 keep all their bits") {
@@ -308,52 +326,86 @@ TEST_CASE("positions past 2^31 and 2^32 keep all their bits") {
 }
 
 TEST_CASE("a header that is no piece's is refused") {
+  // Tags: block 5 is 0x50, elements 8, tiles 4, values 1.
   const auto block = flat_block(5, DType::bf16, 10000);
   const Bytes value = body_of({1, 2});
-  REQUIRE(delta::read_piece(piece_bytes({11, 2, 1, 1}, value), block));
+  REQUIRE(delta::read_piece(piece_bytes({0x59, 2, 1}, value), block));
+  REQUIRE(delta::read_piece(piece_bytes({0x55, 2, 1}, Bytes(2 * (10000 - 8192))), block));
+  REQUIRE(delta::read_piece(piece_bytes({0x51}, Bytes(20000)), block));
   refuses({}, block, "cut short");
-  refuses(body_of({11, 2, 1}), block, "cut short");
-  refuses(body_of({11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2, 1, 1, 0}), block, "past 64 bits");
-  refuses(body_of({11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 1, 1, 0}), block, "past 64 bits");
-  refuses(piece_bytes({std::uint64_t{1} << 33, 2, 1, 1}, value), block, "past 32 bits");
-  refuses(piece_bytes({13, 2, 1, 1}, value), block, "block 6 where block 5");
-  refuses(piece_bytes({11, 2, 0, 0}, value), block, "no valid range");
-  refuses(piece_bytes({11, ~std::uint64_t{0}, 2, 2}, value), block, "no valid range");
-  refuses(piece_bytes({11, 10000, 1, 1}, value), block, "leave the block");
-  refuses(piece_bytes({11, 9999, 2, 2}, value), block, "leave the block");
-  refuses(piece_bytes({11, 0, std::uint64_t{1} << 62, std::uint64_t{1} << 62}, value), block, "leave the block");
-  refuses(piece_bytes({11, 2, 2, 1}, value), block, "1 values for a range of 2");
-  refuses(piece_bytes({10, 2, 2, 3}, value), block, "3 values for a range of 2");
-  refuses(piece_bytes({10, 2, 2, 0}, value), block, "0 values for a range of 2");
-  refuses(piece_bytes({11, 2, 2, 2}, value), block, "2 bytes of values for 2 elements");
-  refuses(piece_bytes({11, 2, 1, 1}, body_of({1, 2, 3})), block, "3 bytes of values for 1 elements");
-  Bytes cut = piece_bytes({11, 2, 1, 1}, value);
+  refuses(body_of({0x59, 2}), block, "cut short");
+  refuses(body_of({0x51}), block, "cut short");
+  refuses(body_of({0x59, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2, 1, 0}), block, "past 64 bits");
+  refuses(body_of({0x59, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 1, 0}), block, "past 64 bits");
+  refuses(piece_bytes({(std::uint64_t{1} << 36) + 9, 2, 1}, value), block, "past 32 bits");
+  refuses(piece_bytes({0x5B, 2, 1}, value), block, "unknown kind 3");
+  refuses(piece_bytes({0x5D, 2, 1}, value), block, "range 3");
+  refuses(piece_bytes({0x69, 2, 1}, value), block, "block 6 where block 5");
+  refuses(piece_bytes({0x59, 2, 0}, value), block, "no valid range");
+  refuses(piece_bytes({0x55, 0, 0}, value), block, "no valid range");
+  refuses(piece_bytes({0x59, ~std::uint64_t{0}, 2}, value), block, "no valid range");
+  refuses(piece_bytes({0x55, std::uint64_t{1} << 52, 1}, value), block, "no valid range");
+  refuses(piece_bytes({0x55, 1, std::uint64_t{1} << 52}, value), block, "no valid range");
+  refuses(piece_bytes({0x59, 10000, 1}, value), block, "leave the block");
+  refuses(piece_bytes({0x59, 9999, 2}, value), block, "leave the block");
+  refuses(piece_bytes({0x55, 3, 1}, value), block, "leave the block");
+  refuses(piece_bytes({0x55, 2, 2}, value), block, "leave the block");
+  refuses(piece_bytes({0x59, 0, std::uint64_t{1} << 62}, value), block, "leave the block");
+  refuses(piece_bytes({0x59, 2, 2}, value), block, "2 bytes of values for 2 elements");
+  refuses(piece_bytes({0x59, 2, 1}, body_of({1, 2, 3})), block, "3 bytes of values for 1 elements");
+  refuses(piece_bytes({0x51}, value), block, "2 bytes of values for 10000 elements");
+  Bytes cut = piece_bytes({0x59, 2, 1}, value);
   cut.pop_back();
   refuses(cut, block, "a body of 2 bytes where 1 are left");
 }
 
 TEST_CASE("positions that are not exactly those declared are refused") {
   const auto block = flat_block(5, DType::bf16, 10000);
-  const auto delta_piece = [&](std::uint64_t first, std::uint64_t elements, std::uint64_t changed,
-                               std::initializer_list<int> body) {
-    return piece_bytes({10, first, elements, changed}, body_of(body));
+  // Elements 4095, 4096 and 4097: a tile part of one element and one of two. Heads, a length, codes, values.
+  const auto delta_piece = [&](std::initializer_list<int> body, std::uint64_t kind = 0) {
+    return piece_bytes({0x58 + kind, 4095, 3}, body_of(body));
   };
-  REQUIRE(delta::read_piece(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9}), block));
-  refuses(delta_piece(4095, 3, 2, {1, 0}), block, "cannot hold the heads of 2 tiles");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0x20, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9}), block, "unknown position codec 1");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9}), block, "hold 1 changes");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0}), block, "cannot hold the code lengths");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 7, 0, 0, 1, 9, 9, 9, 9}), block, "reach past the body");
-  refuses(delta_piece(4095, 3, 2, {2, 0, 0, 0, 2, 0, 0, 0, 9, 9, 9, 9}), block, "not 2 positions below 1");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 2, 9, 9, 9, 9}), block, "not 1 positions below 2");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 9, 9, 9, 9}), block, "not 1 positions below 1");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9}), block, "3 bytes of values");
-  refuses(delta_piece(4095, 3, 2, {1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 9, 9, 9, 9, 9, 9}), block, "6 bytes of values");
+  REQUIRE(delta::read_piece(delta_piece({0, 0, 0, 0, 1, 0, 1, 9, 9, 9, 9}), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 0, 0, 1, 9, 9}), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0x50, 1, 0x50, 0, 9, 9, 9, 9, 9, 9}), block));
+  refuses(delta_piece({0, 0}), block, "cannot hold the heads of 2 tiles");
+  refuses(delta_piece({0, 0, 0, 0x60, 1, 0, 1, 9, 9, 9, 9}), block, "unknown position codec 6");
+  refuses(delta_piece({1, 0x70, 0, 0, 1, 9, 9}), block, "unknown position codec 7");
+  refuses(delta_piece({0, 0x70, 0, 0x70}), block, "no changes");
+  refuses(delta_piece({0, 0, 0, 0}), block, "cannot hold the record lengths");
+  refuses(delta_piece({0, 0, 0, 0, 0x81}), block, "cannot hold the record lengths");
+  refuses(delta_piece({0, 0, 0, 0, 1, 0, 1}), block, "do not hold the values of 2 changes");
+  refuses(delta_piece({0, 0, 0, 0, 7, 0, 1, 9, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({1, 0, 0, 0x70, 0, 0, 9, 9, 9, 9}), block, "tile 0: its record"); // two in a part of one
+  refuses(delta_piece({0, 0, 0, 0, 1, 0, 2, 9, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0, 0, 0, 0, 1, 1, 1, 9, 9, 9, 9}), block, "tile 0: its record");
+  refuses(delta_piece({0, 0, 0, 0, 1, 0, 1, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0, 0, 0, 0, 1, 0, 1, 9, 9, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0, 0x50, 0, 0x50, 0, 9, 9, 9, 9}), block, "tile 1: its record"); // dense, and not all
+  refuses(delta_piece({0, 0x80, 0, 0, 1, 0, 1, 9, 9, 9, 9}), block, "says it has none");
+
+  REQUIRE(delta::read_piece(delta_piece({0, 0, 0, 0, 3, 0, 9, 9, 1, 9, 9}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0x80, 0, 0, 2, 0, 0, 1, 9, 9}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0}, 2), block));          // dense: signs 00, e = 00
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x10}, 2), block, "tile 1: its record");    // bits left over
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0, 0}, 2), block, "tile 1: its record");    // a byte left over
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x0C, 0}, 2), block, "tile 1: its record"); // e = 3
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x08}, 2), block, "tile 1: its record");    // e = 2, nothing follows
+  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0x08, 0}, 2), block));
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0}, 2), block, "tile 1: its record"); // a small of 15, nothing follows
+  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0, 3}, 2), block));
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0, 255, 1}, 2), block, "tile 1: its record"); // half of a full one
+  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0, 255, 1, 2}, 2), block));
+  // e = 1 of 2: which is 12 of 11, then a Rice code with k = 0 of index 2, then one of index 1.
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0xC4, 0, 0}, 2), block, "tile 1: its record");
+  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x04, 4, 0}, 2), block, "tile 1: its record");
+  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0x04, 2}, 2), block));
 }
 
 TEST_CASE("arbitrary bytes are refused or stay inside the block") {
   auto random = test::generator(32);
   std::size_t accepted = 0;
+  std::size_t differences = 0;
   for (int repeat = 0; repeat < 20000; ++repeat) {
     const std::size_t size = std::size_t{1} << (random() % 4);
     const std::uint64_t count = 1 + random() % 9000;
@@ -361,8 +413,11 @@ TEST_CASE("arbitrary bytes are refused or stay inside the block") {
     std::vector<std::uint64_t> changes;
     for (std::uint64_t element = random() % 50; element < count; element += 1 + random() % 1500)
       changes.push_back(element);
-    PieceEncoder encoder(delta::least_piece_limit(size) + random() % 200);
-    encode(encoder, block, 0, count, changes);
+    delta::Encoding encoding;
+    if (random() % 2)
+      encoding.positions = static_cast<delta::PositionCodec>(random() % delta::position_codecs);
+    PieceEncoder encoder(delta::least_piece_limit(size) + random() % 200, encoding);
+    encode(encoder, block, 0, count, changes, random() % 2 ? &random : nullptr);
     Bytes bytes = encoder.take().bytes;
     for (std::uint64_t i = random() % 4; i > 0 && !bytes.empty(); --i) {
       const std::size_t at = random() % std::min<std::size_t>(bytes.size(), random() % 2 ? 12 : 10000);
@@ -389,10 +444,16 @@ TEST_CASE("arbitrary bytes are refused or stay inside the block") {
     Bytes memory(count * size);
     Bytes values(piece->values.begin(), piece->values.end());
     const delta::BoundBlock bound{&block, memory.data()};
+    if (piece->kind == PieceKind::ulp_delta) {
+      ++differences;
+      values.resize(piece->changed * size);
+      delta::stage_values(bound, *piece, values);
+    }
     const delta::Digest before = delta::digest_of(bound);
     const delta::Digest change = delta::digest_change(bound, *piece, values);
     delta::exchange(bound, *piece, values);
     REQUIRE(delta::digest_of(bound) == before + change);
   }
   REQUIRE(accepted > 1000);
+  REQUIRE(differences > 200);
 }

@@ -38,7 +38,7 @@ std::vector<std::byte> reference_codes(const std::vector<std::uint16_t>& positio
 
 bool decodes(const std::vector<std::byte>& codes, std::size_t count, std::size_t span) {
   std::vector<std::uint16_t> positions(count);
-  return kernels::decode_gaps(codes, count, span, positions.data());
+  return kernels::decode_gaps(codes, count, span, positions.data()) == codes.size();
 }
 
 } // namespace
@@ -58,8 +58,12 @@ TEST_CASE("gap codes read back as the positions they were made from") {
       std::vector<std::byte> codes(span - origin);
       codes.resize(kernels::encode_gaps(positions, origin, codes.data()));
       REQUIRE(codes == reference_codes(positions, origin));
+      if (positions.empty())
+        continue;
+      const std::size_t bytes = codes.size();
+      codes.resize(bytes + random() % 3, std::byte{7}); // what follows is not looked at
       std::vector<std::uint16_t> decoded(positions.size());
-      REQUIRE(kernels::decode_gaps(codes, positions.size(), span - origin, decoded.data()));
+      REQUIRE(kernels::decode_gaps(codes, positions.size(), span - origin, decoded.data()) == bytes);
       for (std::uint16_t& position : decoded)
         position = static_cast<std::uint16_t>(position + origin);
       REQUIRE(decoded == positions);
@@ -78,7 +82,7 @@ TEST_CASE("a gap of 255 and its neighbours take the escapes they need") {
 }
 
 TEST_CASE("codes that are not exactly the positions declared are refused") {
-  REQUIRE(decodes(codes_of({}), 0, 10));
+  REQUIRE(kernels::decode_gaps({}, 1, 10, nullptr) == 0);
   REQUIRE(decodes(codes_of({9}), 1, 10));
   SECTION("a position past the span") {
     REQUIRE_FALSE(decodes(codes_of({10}), 1, 10));
@@ -91,9 +95,6 @@ TEST_CASE("codes that are not exactly the positions declared are refused") {
   }
   SECTION("more positions than declared") {
     REQUIRE_FALSE(decodes(codes_of({1, 1}), 1, 10));
-  }
-  SECTION("codes where none are declared") {
-    REQUIRE_FALSE(decodes(codes_of({1}), 0, 10));
   }
   SECTION("an escape that nothing follows") {
     REQUIRE_FALSE(decodes(codes_of({1, 255}), 1, 4096));
@@ -109,14 +110,17 @@ TEST_CASE("arbitrary codes never decode to a position outside the span or more t
     std::vector<std::byte> codes(random() % 40);
     for (std::byte& code : codes)
       code = random() % 4 == 0 ? std::byte{255} : static_cast<std::byte>(random() % (random() % 2 ? 256 : 4));
-    const std::size_t count = random() % 40;
+    const std::size_t count = 1 + random() % 40;
     const std::size_t span = 1 + random() % 4096;
     std::vector<std::uint16_t> positions(count); // exactly: a sanitizer sees a write past it
-    if (!kernels::decode_gaps(codes, count, span, positions.data()))
+    const std::size_t bytes = kernels::decode_gaps(codes, count, span, positions.data());
+    if (bytes == 0)
       continue;
+    REQUIRE(bytes <= codes.size());
+    codes.resize(bytes);
     REQUIRE(std::is_sorted(positions.begin(), positions.end()));
     REQUIRE(std::adjacent_find(positions.begin(), positions.end()) == positions.end());
-    REQUIRE((positions.empty() || positions.back() < span));
+    REQUIRE(positions.back() < span);
     REQUIRE(reference_codes(positions, 0) == codes);
   }
 }

@@ -1,0 +1,379 @@
+// Sizes first, exactly, then bytes: nothing is written that is not kept.
+#include "delta/tile_record.hpp"
+
+#include "kernels/gaps.hpp"
+#include "kernels/mask.hpp"
+#include "kernels/positions.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+
+namespace deltawire::delta {
+namespace {
+
+constexpr unsigned rice_parameter_bits = 4;
+constexpr unsigned which_bits = 4;
+constexpr unsigned which_bitmap = 15;
+constexpr unsigned small_bits = 4;
+constexpr std::uint16_t least_exception = 2;
+constexpr std::uint16_t least_large = least_exception + 15;
+constexpr std::uint16_t least_full = least_large + 255;
+
+using Mask = std::array<std::uint64_t, tile_elements / 64>;
+
+/// Bits of the number of exceptions.
+unsigned exception_count_bits(std::size_t changes) noexcept {
+  return static_cast<unsigned>(std::bit_width(changes));
+}
+
+/// Reads `span` bits as a mask and lists the set ones: exactly `count`.
+bool read_mask(kernels::BitReader& in, std::size_t count, std::size_t span, std::uint16_t* positions) noexcept {
+  if (span > in.left())
+    return false;
+  Mask mask;
+  const std::size_t words = kernels::mask_words(span);
+  std::size_t set = 0;
+  for (std::size_t word = 0; word < words; ++word) {
+    mask[word] = in.peek_word(64 * word);
+    if (span - 64 * word < 64)
+      mask[word] &= (std::uint64_t{1} << (span - 64 * word)) - 1;
+    set += static_cast<std::size_t>(std::popcount(mask[word]));
+  }
+  if (set != count)
+    return false;
+  in.skip(span);
+  kernels::mask_to_positions(std::span(mask).first(words), positions);
+  return true;
+}
+
+} // namespace
+
+kernels::UlpOrder ulp_order(DType dtype) noexcept {
+  switch (dtype) {
+  case DType::f16:
+  case DType::bf16:
+  case DType::f32:
+  case DType::f64:
+  case DType::f8_e4m3:
+  case DType::f8_e5m2:
+    return kernels::UlpOrder::sign_magnitude;
+  default:
+    return kernels::UlpOrder::plain;
+  }
+}
+
+std::uint16_t pack_head(const TileHead& head) noexcept {
+  if (head.changes == 0)
+    return empty_head;
+  return static_cast<std::uint16_t>((head.ulp ? 1u << 15 : 0u) | static_cast<unsigned>(head.codec) << 12 |
+                                    (head.changes - 1));
+}
+
+bool unpack_head(std::uint16_t word, TileHead& head) noexcept {
+  if (word == empty_head) {
+    head = {};
+    return true;
+  }
+  const unsigned codec = word >> 12 & 7;
+  head = {(word & 0xFFFu) + 1, static_cast<PositionCodec>(codec), word >> 15 != 0};
+  return codec < position_codecs;
+}
+
+bool read_positions(const TileHead& head, kernels::BitReader& record, std::size_t span,
+                    std::uint16_t* positions) noexcept {
+  const std::size_t count = head.changes;
+  if (count > span)
+    return false;
+  switch (head.codec) {
+  case PositionCodec::gaps_u8: {
+    const std::size_t bytes = kernels::decode_gaps(record.rest(), count, span, positions);
+    record.skip(8 * bytes);
+    return bytes != 0;
+  }
+  case PositionCodec::gaps_u16:
+    if (16 * count > record.left() || !kernels::decode_wide_gaps(record.rest().data(), count, span, positions))
+      return false;
+    record.skip(16 * count);
+    return true;
+  case PositionCodec::rice: {
+    if (record.left() < rice_parameter_bits)
+      return false;
+    const auto parameter = static_cast<unsigned>(record.take(rice_parameter_bits));
+    return parameter <= kernels::most_rice_parameter && kernels::decode_rice(record, parameter, count, span, positions);
+  }
+  case PositionCodec::bitmap:
+    return read_mask(record, count, span, positions) && record.align();
+  case PositionCodec::run: {
+    const std::size_t bytes = kernels::decode_runs(record.rest(), count, span, positions);
+    record.skip(8 * bytes);
+    return bytes != 0;
+  }
+  case PositionCodec::dense:
+    if (count != span)
+      return false;
+    for (std::size_t i = 0; i < span; ++i)
+      positions[i] = static_cast<std::uint16_t>(i);
+    return true;
+  }
+  return false;
+}
+
+bool read_ulp(const TileHead& head, kernels::BitReader& record, std::size_t size, UlpValues& ulp) noexcept {
+  const std::size_t count = head.changes;
+  const unsigned count_bits = exception_count_bits(count);
+  if (count + count_bits > record.left())
+    return false;
+  for (std::size_t i = 0; i < count; i += 64) {
+    ulp.signs[i / 64] = record.peek_word(i);
+    if (count - i < 64)
+      ulp.signs[i / 64] &= (std::uint64_t{1} << (count - i)) - 1;
+  }
+  record.skip(count);
+  const auto exceptions = static_cast<std::size_t>(record.take(count_bits));
+  ulp.exception_count = exceptions;
+  if (exceptions > count)
+    return false;
+  if (exceptions == count) {
+    for (std::size_t i = 0; i < count; ++i)
+      ulp.exceptions[i] = static_cast<std::uint16_t>(i);
+  } else if (exceptions > 0) {
+    if (record.left() < which_bits)
+      return false;
+    const auto which = static_cast<unsigned>(record.take(which_bits));
+    if (which == which_bitmap) {
+      if (!read_mask(record, exceptions, count, ulp.exceptions.data()))
+        return false;
+    } else if (which > kernels::most_rice_parameter ||
+               !kernels::decode_rice(record, which, exceptions, count, ulp.exceptions.data())) {
+      return false;
+    }
+  }
+  if (small_bits * exceptions > record.left())
+    return false;
+  std::size_t large = 0;
+  for (std::size_t i = 0; i < exceptions; i += 14) {
+    std::uint64_t bits = record.peek(small_bits * i, 56);
+    const std::size_t end = std::min(exceptions, i + 14);
+    for (std::size_t j = i; j < end; ++j) {
+      const auto small = static_cast<std::uint16_t>(bits & 15);
+      ulp.magnitudes[j] = static_cast<std::uint16_t>(small + least_exception);
+      large += small == 15;
+      bits >>= small_bits;
+    }
+  }
+  record.skip(small_bits * exceptions);
+  if (!record.align() || 8 * large > record.left())
+    return false;
+  ulp.full = {};
+  if (large == 0)
+    return true;
+  const std::byte* next = record.rest().data();
+  std::size_t full = 0;
+  for (std::size_t i = 0; i < exceptions; ++i)
+    if (ulp.magnitudes[i] == least_large) {
+      const auto byte = std::to_integer<std::uint16_t>(*next++);
+      ulp.magnitudes[i] = byte == 255 ? UlpValues::too_large : static_cast<std::uint16_t>(byte + least_large);
+      full += byte == 255;
+    }
+  record.skip(8 * large);
+  if (8 * size * full > record.left())
+    return false;
+  ulp.full = record.rest().first(size * full);
+  record.skip(8 * size * full);
+  return true;
+}
+
+void add_ulp(const UlpValues& ulp, std::size_t count, DType dtype, std::byte* values) noexcept {
+  const std::size_t size = size_of(dtype);
+  const auto exceptions = std::span(ulp.exceptions).first(ulp.exception_count);
+  kernels::add_differences(values, count, size, ulp_order(dtype), ulp.signs.data(), exceptions, ulp.magnitudes.data());
+  if (ulp.full.empty())
+    return;
+  const std::byte* next = ulp.full.data();
+  for (std::size_t i = 0; i < exceptions.size(); ++i)
+    if (ulp.magnitudes[i] == UlpValues::too_large) {
+      std::memcpy(values + exceptions[i] * size, next, size);
+      next += size;
+    }
+}
+
+void TileEncoder::size_positions(std::size_t span) {
+  const std::size_t count = positions_.size();
+  candidate_count_ = 1;
+  PositionSize& best = candidates_[0];
+  const bool any = !encoding_.positions || *encoding_.positions == PositionCodec::dense;
+  if (count == span && (any || span == 1)) {
+    best = {PositionCodec::dense, 0};
+    return;
+  }
+  kernels::to_gaps(positions_, 0, gaps_.data());
+  const auto gaps = std::span<const std::uint16_t>(gaps_).first(count);
+  const PositionSize bitmap{PositionCodec::bitmap, 8 * ((span + 7) / 8)};
+  const auto size_rice = [&] {
+    const kernels::RiceSize rice = kernels::best_rice(gaps);
+    rice_ = rice.parameter;
+    return PositionSize{PositionCodec::rice, rice_parameter_bits + rice.bits};
+  };
+  if (!any) {
+    switch (*encoding_.positions) {
+    case PositionCodec::gaps_u8:
+      best = {PositionCodec::gaps_u8, 8 * kernels::gap_sizes(gaps).u8};
+      break;
+    case PositionCodec::gaps_u16:
+      best = {PositionCodec::gaps_u16, 16 * count};
+      break;
+    case PositionCodec::rice:
+      best = size_rice();
+      break;
+    case PositionCodec::run:
+      best = {PositionCodec::run, 8 * kernels::run_bytes(gaps)};
+      break;
+    default:
+      best = bitmap;
+    }
+    if (best.bytes() > span)
+      best = bitmap;
+    return;
+  }
+  // Of equal ones the first, which is the faster one to read.
+  const kernels::GapSizes sizes = kernels::gap_sizes(gaps);
+  best = bitmap;
+  const auto consider = [&](PositionSize other) {
+    if (other.bytes() < best.bytes())
+      best = other;
+  };
+  consider({PositionCodec::gaps_u16, 16 * count});
+  consider({PositionCodec::gaps_u8, 8 * sizes.u8});
+  if (2 * sizes.runs < best.bytes())
+    consider({PositionCodec::run, 8 * kernels::run_bytes(gaps)});
+  const PositionSize rice = size_rice();
+  if (rice.bytes() < best.bytes())
+    best = rice;
+  else
+    candidates_[candidate_count_++] = rice;
+}
+
+void TileEncoder::size_ulp(DType dtype, const std::byte* values, const std::byte* before) {
+  const std::size_t count = positions_.size();
+  const std::size_t exceptions = kernels::split_differences(
+    before, values, count, size_, ulp_order(dtype), ulp_.signs.data(), ulp_.exceptions.data(), ulp_.magnitudes.data());
+  ulp_.exception_count = exceptions;
+  ulp_bits_ = count + exception_count_bits(count) + small_bits * exceptions;
+  ulp_bytes_ = 0;
+  for (std::size_t i = 0; i < exceptions; ++i) {
+    const std::uint16_t magnitude = ulp_.magnitudes[i];
+    ulp_bytes_ += magnitude >= least_large;
+    if (magnitude >= least_full) {
+      ulp_bytes_ += size_;
+      ulp_.magnitudes[i] = UlpValues::too_large;
+    }
+  }
+  if (exceptions == 0 || exceptions == count)
+    return;
+  const auto indices = std::span<const std::uint16_t>(ulp_.exceptions).first(exceptions);
+  kernels::to_gaps(indices, 0, exception_gaps_.data());
+  const kernels::RiceSize rice = kernels::best_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions));
+  which_ = rice.bits < count ? rice.parameter : which_bitmap;
+  ulp_bits_ += which_bits + std::min(rice.bits, count);
+}
+
+TileEncoder::Plan TileEncoder::plan(std::span<const std::uint16_t> positions, std::size_t span, DType dtype,
+                                    const std::byte* values, const std::byte* before) {
+  assert(!positions.empty() && positions.back() < span);
+  positions_ = positions;
+  span_ = span;
+  size_ = size_of(dtype);
+  values_ = values;
+  size_positions(span);
+  plan_ = {{positions.size(), candidates_[0].codec, false}, candidates_[0].bytes(), positions.size() * size_};
+  if (encoding_.ulp && before != nullptr) {
+    size_ulp(dtype, values, before);
+    for (std::size_t i = 0; i < candidate_count_; ++i) {
+      const PositionSize& positions_size = candidates_[i];
+      const std::size_t bytes = (positions_size.bits + ulp_bits_ + 7) / 8 + ulp_bytes_;
+      if (bytes < plan_.bytes())
+        plan_ = {{positions.size(), positions_size.codec, true}, bytes, 0};
+    }
+  }
+  return plan_;
+}
+
+void TileEncoder::write_ulp(kernels::BitWriter& bits) {
+  const std::size_t count = positions_.size();
+  const auto exceptions = std::span<const std::uint16_t>(ulp_.exceptions).first(ulp_.exception_count);
+  // A value that is written in full has no sign.
+  for (std::size_t i = 0; i < exceptions.size(); ++i)
+    if (ulp_.magnitudes[i] == UlpValues::too_large)
+      ulp_.signs[exceptions[i] / 64] &= ~(std::uint64_t{1} << (exceptions[i] % 64));
+  bits.put_words(std::span(ulp_.signs).first(kernels::mask_words(count)), count);
+  bits.put(exceptions.size(), exception_count_bits(count));
+  if (!exceptions.empty() && exceptions.size() < count) {
+    bits.put(which_, which_bits);
+    if (which_ == which_bitmap) {
+      Mask mask{};
+      kernels::set_positions(exceptions, mask);
+      bits.put_words(std::span(mask).first(kernels::mask_words(count)), count);
+    } else {
+      kernels::encode_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions.size()), which_, bits);
+    }
+  }
+  for (std::size_t i = 0; i < exceptions.size(); ++i)
+    bits.put(static_cast<std::uint64_t>(std::min(ulp_.magnitudes[i], least_large) - least_exception), small_bits);
+  std::byte* next = bits.align();
+  for (std::size_t i = 0; i < exceptions.size(); ++i)
+    if (ulp_.magnitudes[i] >= least_large)
+      *next++ = static_cast<std::byte>(std::min(ulp_.magnitudes[i], least_full) - least_large);
+  for (std::size_t i = 0; i < exceptions.size(); ++i)
+    if (ulp_.magnitudes[i] == UlpValues::too_large) {
+      std::memcpy(next, values_ + exceptions[i] * size_, size_);
+      next += size_;
+    }
+}
+
+void TileEncoder::write(std::vector<std::byte>& out) {
+  scratch_.resize(plan_.record_bytes + sizeof(std::uint64_t)); // a BitWriter writes whole words
+  std::byte* next = scratch_.data();
+  const std::size_t count = positions_.size();
+  const auto gaps = std::span<const std::uint16_t>(gaps_).first(count);
+  kernels::BitWriter rice(next);
+  switch (plan_.head.codec) {
+  case PositionCodec::gaps_u8:
+    next += kernels::encode_gaps(positions_, 0, next);
+    break;
+  case PositionCodec::gaps_u16:
+    std::memcpy(next, gaps.data(), 2 * count);
+    next += 2 * count;
+    break;
+  case PositionCodec::rice:
+    rice.put(rice_, rice_parameter_bits);
+    kernels::encode_rice(gaps, rice_, rice);
+    break;
+  case PositionCodec::bitmap: {
+    Mask mask{};
+    kernels::set_positions(positions_, mask);
+    std::memcpy(next, mask.data(), (span_ + 7) / 8);
+    next += (span_ + 7) / 8;
+    break;
+  }
+  case PositionCodec::run:
+    next += kernels::encode_runs(gaps, next);
+    break;
+  case PositionCodec::dense:
+    break;
+  }
+  if (plan_.head.ulp) {
+    if (plan_.head.codec == PositionCodec::rice) {
+      write_ulp(rice);
+    } else {
+      kernels::BitWriter bits(next);
+      write_ulp(bits);
+    }
+  } else {
+    rice.align();
+  }
+  out.insert(out.end(), scratch_.begin(), scratch_.begin() + static_cast<std::ptrdiff_t>(plan_.record_bytes));
+}
+
+} // namespace deltawire::delta

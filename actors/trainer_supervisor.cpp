@@ -170,21 +170,14 @@ void update_over(Self self, const UpdateOver& over) {
 // Wiring
 // -----------------------------------------------------------------------------------------------------------------
 
-std::size_t largest_element(const std::vector<layout::SlotSpec>& slots) {
-  std::size_t largest = 1;
-  for (const layout::SlotSpec& slot : slots)
-    largest = std::max(largest, size_of(slot.dtype));
-  return largest;
-}
-
 /// Spawns the rank's actors around its blocks.
 Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, std::size_t cells,
                           std::uint32_t windows, std::vector<layout::Block> blocks) {
   TrainerSupervisorState& state = self->state;
   TrainerSetup& setup = *state.setup;
   const config::Actors& actors = setup.topology.actors;
-  const auto limit =
-    piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, largest_element(slots));
+  const auto limit = sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
+                                       sync::largest_element(slots));
   if (!limit)
     return fail(limit.error().code, "{}", limit.error().message);
   std::vector<const std::byte*> bases;

@@ -12,7 +12,6 @@ namespace {
 
 /// A piece is never larger, whatever the caps: offers name pieces by 32-bit lengths, and larger pieces gain nothing.
 constexpr std::uint64_t largest_piece = 64ull << 20;
-constexpr std::uint64_t largest_chunk = 256ull << 20;
 
 /// The most elements of `size` bytes whose worst case fits `inflight`, at most `wanted`. At least 1 (piece_limit() saw
 /// to it).

@@ -15,6 +15,9 @@ namespace deltawire::sync {
 /// Blocks of a snapshot begin at multiples of this, bytes.
 inline constexpr std::size_t snapshot_alignment = 64;
 
+/// A chunk is never larger, source bytes, whatever the topology says.
+inline constexpr std::uint64_t largest_chunk = 256ull << 20;
+
 /// A range of one block.
 struct ChunkRange {
   std::uint32_t block = 0; ///< index into the rank's blocks

@@ -505,7 +505,7 @@ TEST_CASE("the dot file has clusters for those who exist, and survives odd names
   const Ended one = c.plan({"--dot", "--set", "trainer.mesh=[[\"fsdp\", 1]]"});
   check_dot(one.out);
   CHECK_THAT(one.out, !Contains("cluster_ranks"));
-  const std::string odd = c.scratch.write("odd \"\\ name.toml", small_topology);
+  const std::string odd = c.scratch.write("odd \"\\\n name.toml", small_topology);
   check_dot(run_command({"plan", odd, "--dot"}).out);
 }
 

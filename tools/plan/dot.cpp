@@ -49,7 +49,7 @@ std::string dot_of(const Account& account) {
   std::string text =
     fmt::format("// deltawire plan {}: thick frames have a thread of their own; dashed arrows say what "
                 "the arrow the other way waits for\n",
-                account.topology.file);
+                quoted(account.topology.file));
   text += "digraph deltawire {\n"
           "  rankdir=LR;\n"
           "  node [shape=box, fontname=\"sans-serif\"];\n"

@@ -6,6 +6,7 @@
 
 #include "delta/capture.hpp"
 #include "layout/plan.hpp"
+#include "sync/chunks.hpp"
 #include "telemetry/metrics.hpp"
 #include "telemetry/trace.hpp"
 
@@ -16,19 +17,8 @@
 
 namespace deltawire::actors {
 
-/// A range of one block.
-struct ChunkRange {
-  std::uint32_t block = 0; ///< index into RankWork::blocks
-  std::uint64_t first = 0;
-  std::uint64_t count = 0;
-};
-
-/// The unit of work: ranges of blocks of one window, in walk order.
-struct Chunk {
-  std::vector<ChunkRange> ranges;
-  std::uint32_t window = 0;
-  std::uint64_t worst_case = 0; ///< encoded bytes
-};
+using sync::Chunk;
+using sync::ChunkRange;
 
 /// Aligned memory without initialisation.
 struct AlignedDelete {
@@ -75,10 +65,5 @@ struct RankWork {
 
   [[nodiscard]] delta::OwnedBlock owned(std::uint32_t block);
 };
-
-/// The largest piece that fits every cap on its way, bytes; fails with the cap that is too small and the least that
-/// works for elements of `largest` bytes.
-[[nodiscard]] Result<std::size_t> piece_limit(std::uint64_t inflight, std::uint64_t max_round, std::uint64_t flush_cap,
-                                              std::size_t largest);
 
 } // namespace deltawire::actors

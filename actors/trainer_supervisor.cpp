@@ -170,13 +170,6 @@ void update_over(Self self, const UpdateOver& over) {
 // Wiring
 // -----------------------------------------------------------------------------------------------------------------
 
-std::size_t largest_element(const std::vector<layout::SlotSpec>& slots) {
-  std::size_t largest = 1;
-  for (const layout::SlotSpec& slot : slots)
-    largest = std::max(largest, size_of(slot.dtype));
-  return largest;
-}
-
 /// What the topology lets encoders choose from.
 delta::Encoding encoding_of(const config::FlushBucket& choices) {
   delta::Encoding encoding;
@@ -213,8 +206,8 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   TrainerSupervisorState& state = self->state;
   TrainerSetup& setup = *state.setup;
   const config::Actors& actors = setup.topology.actors;
-  const auto limit =
-    piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, largest_element(slots));
+  const auto limit = sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
+                                       sync::largest_element(slots));
   if (!limit)
     return fail(limit.error().code, "{}", limit.error().message);
   std::vector<const std::byte*> bases;

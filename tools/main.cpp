@@ -3,6 +3,7 @@
 
 #include "deltawire/deltawire.hpp"
 #include "diff/diff_command.hpp"
+#include "plan/plan_command.hpp"
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
 #include "replay/worker_command.hpp"
@@ -90,6 +91,19 @@ void declare_diff(CLI::App& app, deltawire::diff::DiffOptions& options) {
   command.add_flag("--json", options.json, "Every tensor, as JSON");
 }
 
+void declare_plan(CLI::App& app, deltawire::plan::PlanOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+    "plan", "Show what will run where, what it may hold, and whether a checkpoint fits; start nothing");
+  add_topology(command, options.topology);
+  command
+    .add_option("--checkpoint", options.checkpoints,
+                "Also show what each rank and worker gets of these tensors; of several, all must have the same")
+    ->type_name("CHECKPOINT");
+  add_overrides(command, options.overrides);
+  CLI::Option* dot = command.add_flag("--dot", options.dot, "The actor graph for Graphviz, and nothing else");
+  command.add_flag("--json", options.json, "All of it as JSON, and nothing else")->excludes(dot);
+}
+
 ExitStatus usage_error(const std::string& message) {
   print_error({deltawire::Code::invalid_argument, message + "; see --help"});
   return ExitStatus::bad_input;
@@ -115,10 +129,12 @@ ExitStatus run(int argc, char** argv) {
   TrainerCommand trainer;
   WorkerCommand worker;
   deltawire::diff::DiffOptions diff;
+  deltawire::plan::PlanOptions plan;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
   declare_worker(app, worker);
   declare_diff(app, diff);
+  declare_plan(app, plan);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
     return usage_error("unknown command \"" + name + "\"");
@@ -135,6 +151,8 @@ ExitStatus run(int argc, char** argv) {
     return replay_command(replay);
   if (app.got_subcommand("diff"))
     return deltawire::diff::diff_command(diff);
+  if (app.got_subcommand("plan"))
+    return deltawire::plan::plan_command(plan);
   return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);
 }
 

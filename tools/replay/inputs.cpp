@@ -1,9 +1,9 @@
 #include "inputs.hpp"
 
-#include "layout/plan.hpp"
 #include "layout/problems.hpp"
 
 #include <map>
+#include <set>
 
 namespace deltawire::replay {
 
@@ -46,22 +46,42 @@ Result<std::vector<layout::Declaration>> declare_ranks(const Sides& sides, const
   return declarations;
 }
 
+Result<layout::Declaration> declare_worker(const Sides& sides, std::span<const layout::SlotSpec> catalogue,
+                                           std::uint32_t index) {
+  auto parameters = sides.worker.worker_parameters(catalogue, index);
+  if (!parameters)
+    return pass_on(std::move(parameters));
+  std::vector<layout::LocalTensor> tensors;
+  for (const layout::ParameterSpec& parameter : *parameters)
+    tensors.push_back({parameter.name, parameter.dtype, parameter.local_shape, {}});
+  return sides.worker.declare_worker(catalogue, tensors, index);
+}
+
 Result<std::vector<layout::Declaration>> declare_workers(const Sides& sides,
                                                          std::span<const layout::SlotSpec> catalogue) {
   std::vector<layout::Declaration> declarations;
+  layout::Problems problems;
+  std::set<std::string> said; // most of what is wrong with one worker is wrong with the others
   for (std::uint32_t index = 0; index < sides.workers(); ++index) {
-    auto parameters = sides.worker.worker_parameters(catalogue, index);
-    if (!parameters)
-      return pass_on(std::move(parameters));
-    std::vector<layout::LocalTensor> tensors;
-    for (const layout::ParameterSpec& parameter : *parameters)
-      tensors.push_back({parameter.name, parameter.dtype, parameter.local_shape, {}});
-    auto declaration = sides.worker.declare_worker(catalogue, tensors, index);
-    if (!declaration)
-      return pass_on(std::move(declaration));
-    declarations.push_back(std::move(*declaration));
+    auto declaration = declare_worker(sides, catalogue, index);
+    if (declaration)
+      declarations.push_back(std::move(*declaration));
+    else if (said.insert(declaration.error().message).second)
+      problems.add(declaration.error());
   }
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
   return declarations;
+}
+
+/// Names in the rules of a side that nothing has.
+Result<void> check_names(const layout::Side& side, std::span<const layout::Declaration> declarations,
+                         std::span<const layout::SlotSpec> catalogue) {
+  std::vector<std::string> names;
+  for (const layout::Declaration& declaration : declarations)
+    for (const layout::ParameterSpec& parameter : declaration.parameters)
+      names.push_back(parameter.name);
+  return side.check_names(names, catalogue);
 }
 
 } // namespace
@@ -106,28 +126,36 @@ Result<std::vector<checkpoint::Checkpoint>> open_checkpoints(std::span<const std
   return files;
 }
 
-Result<void> check_layout(const Sides& sides, const checkpoint::Checkpoint& first) {
+Result<AgreedLayout> compile_layout(const Sides& sides, const checkpoint::Checkpoint& first) {
   auto ranks = declare_ranks(sides, first);
   if (!ranks)
     return pass_on(std::move(ranks));
-  auto catalogue = layout::catalogue(*ranks);
+  const auto catalogue = layout::catalogue(*ranks);
   if (!catalogue)
-    return pass_on(std::move(catalogue));
+    return tl::make_unexpected(catalogue.error());
+
+  layout::Problems problems;
+  if (auto known = check_names(sides.trainer, *ranks, *catalogue); !known)
+    problems.add(known.error());
   auto workers = declare_workers(sides, *catalogue);
-  if (!workers)
-    return pass_on(std::move(workers));
-  for (const auto& [side, declarations] : {std::pair{&sides.trainer, &*ranks}, std::pair{&sides.worker, &*workers}}) {
-    std::vector<std::string> names;
-    for (const layout::Declaration& declaration : *declarations)
-      for (const layout::ParameterSpec& parameter : declaration.parameters)
-        names.push_back(parameter.name);
-    if (auto known = side->check_names(names, *catalogue); !known)
-      return known;
+  if (!workers) {
+    problems.add(workers.error());
+    return tl::make_unexpected(problems.failure());
   }
+  if (auto known = check_names(sides.worker, *workers, *catalogue); !known)
+    problems.add(known.error());
   auto plan =
     layout::compile_plan(*ranks, *workers, sides.topology.worker.unused, sides.topology.actors.gather_queue.window);
   if (!plan)
-    return pass_on(std::move(plan));
+    problems.add(plan.error());
+  if (problems.any())
+    return tl::make_unexpected(problems.failure());
+  return AgreedLayout{std::move(*ranks), std::move(*workers), std::move(*plan)};
+}
+
+Result<void> check_layout(const Sides& sides, const checkpoint::Checkpoint& first) {
+  if (auto agreed = compile_layout(sides, first); !agreed)
+    return pass_on(std::move(agreed));
   return {};
 }
 

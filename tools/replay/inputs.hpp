@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "config/topology.hpp"
+#include "layout/plan.hpp"
 #include "layout/side.hpp"
 
 #include <span>
@@ -29,8 +30,18 @@ struct Sides {
 /// whose names, dtypes or shapes differ from the first one's.
 [[nodiscard]] Result<std::vector<checkpoint::Checkpoint>> open_checkpoints(std::span<const std::string> paths);
 
-/// Checks that the trainer's tensors and the rules of both sides fit together: what every rank provides, what every
-/// worker reads, and that the one covers the other. All errors at once.
+/// What ranks and workers agree on at start-up.
+struct AgreedLayout {
+  std::vector<layout::Declaration> ranks;   ///< what each rank provides
+  std::vector<layout::Declaration> workers; ///< what each worker reads
+  layout::Plan plan;
+};
+
+/// Compiles the trainer's tensors and the rules of both sides, as the agreement does: what every rank provides, what
+/// every worker reads, and that the one covers the other. All errors at once, as far as one does not hide the next.
+[[nodiscard]] Result<AgreedLayout> compile_layout(const Sides& sides, const checkpoint::Checkpoint& first);
+
+/// compile_layout(), for its errors only.
 [[nodiscard]] Result<void> check_layout(const Sides& sides, const checkpoint::Checkpoint& first);
 
 } // namespace deltawire::replay

@@ -1,0 +1,195 @@
+#include "remarks.hpp"
+
+#include "delta/piece.hpp"
+#include "graph.hpp"
+#include "memory.hpp"
+#include "sync/chunks.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace deltawire::plan {
+
+namespace {
+
+Result<std::size_t> limit_of(const config::Actors& actors, std::size_t element) {
+  return sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, element);
+}
+
+/// The sizes that matter, of the checkpoint's chunks or of full ones of 2-byte elements.
+struct Sizes {
+  std::uint64_t piece_limit = 0;
+  std::uint64_t largest_chunk = 0; ///< worst case
+  std::uint64_t largest_piece = 0;
+};
+
+constexpr std::size_t assumed_element = 2;
+
+Sizes sizes_of(const config::Actors& actors, const Coverage* coverage) {
+  if (coverage != nullptr)
+    return {coverage->piece_limit, coverage->largest_chunk, coverage->largest_piece};
+  const auto limit = limit_of(actors, assumed_element);
+  if (!limit)
+    return {*limit_of(actors, 1), 0, 0};
+  const std::uint64_t elements =
+    sync::chunk_elements(assumed_element, actors.differ.chunk, actors.differ.inflight, *limit);
+  const std::uint64_t worst = delta::worst_case_bytes(elements, assumed_element, *limit);
+  return {*limit, worst, std::min<std::uint64_t>(worst, *limit)};
+}
+
+class Remarks {
+public:
+  Remarks(const config::Topology& topology, const Coverage* coverage)
+    : topology_(topology), actors_(topology.actors), coverage_(coverage), sizes_(sizes_of(actors_, coverage)) {}
+
+  std::vector<std::string> make() {
+    too_small_for_some_dtypes();
+    piece();
+    chunk();
+    credit();
+    rounds();
+    flushes();
+    stage();
+    window();
+    return std::move(lines_);
+  }
+
+private:
+  template <class... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) {
+    lines_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  /// What worst cases are of, unless there is a checkpoint.
+  [[nodiscard]] const char* assumption() const { return coverage_ != nullptr ? "" : ", of 2-byte elements"; }
+
+  void too_small_for_some_dtypes() {
+    if (coverage_ != nullptr) // they are refused where a tensor has one
+      return;
+    for (const std::size_t size : {2u, 4u, 8u})
+      if (const auto limit = limit_of(actors_, size); !limit)
+        return say("Tensors of {}-byte elements will be refused. {}", size, limit.error().message);
+  }
+
+  void piece() {
+    const std::array<std::pair<const char*, std::uint64_t>, 3> caps{
+      {{"actors.differ.inflight", actors_.differ.inflight},
+       {"actors.gather_queue.max_round", actors_.gather_queue.max_round},
+       {"actors.flush_bucket.cap less a header", flush_payload(topology_)}}};
+    const auto* binding =
+      std::min_element(caps.begin(), caps.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    const bool own = binding->second > sizes_.piece_limit;
+    say("A piece is at most {} ({}): pieces are never cut on their way.", cap_text(sizes_.piece_limit),
+        own ? "the most there is" : binding->first);
+  }
+
+  void chunk() {
+    if (actors_.differ.chunk > sync::largest_chunk)
+      say("actors.differ.chunk: a chunk is at most {}.", cap_text(sync::largest_chunk));
+    const auto limit = limit_of(actors_, assumed_element);
+    if (!limit)
+      return;
+    const std::uint64_t wanted = std::min(actors_.differ.chunk, sync::largest_chunk);
+    const std::uint64_t got =
+      assumed_element * sync::chunk_elements(assumed_element, actors_.differ.chunk, actors_.differ.inflight, *limit);
+    if (got + assumed_element * delta::tile_elements <= wanted)
+      say("A chunk of 2-byte elements is cut to {}, not {} (actors.differ.chunk): encoded, it must fit "
+          "actors.differ.inflight whatever changes.",
+          cap_text(got), cap_text(actors_.differ.chunk));
+  }
+
+  void credit() {
+    if (sizes_.largest_chunk == 0)
+      return;
+    const std::uint64_t fit = actors_.differ.inflight / sizes_.largest_chunk;
+    const std::uint64_t out = 2ull * actors_.differ.count;
+    if (fit >= out || (coverage_ != nullptr && actors_.differ.inflight >= most_encoded_by_a_rank()))
+      return;
+    say("actors.differ.inflight has room for {} of the {} chunks that {} at a time ({} each at worst{}): a capture "
+        "goes on without, and encodes the rest from its log afterwards{}.",
+        fit, out, actors_.differ.count == 1 ? "a Differ gets" : "the Differs get", cap_text(sizes_.largest_chunk),
+        assumption(), fit < actors_.differ.count ? "; not all Differs encode at once" : "");
+  }
+
+  void rounds() {
+    if (sizes_.largest_piece <= actors_.gather_queue.max_round / 2)
+      return;
+    say("actors.gather_queue.max_round holds one piece of the largest size ({}{}), not two: such pieces are gathered "
+        "one by one, each after the last is packed. {} would let them overlap.",
+        cap_text(sizes_.largest_piece), assumption(), cap_text(2 * sizes_.largest_piece));
+  }
+
+  void flushes() {
+    const std::uint64_t payload = flush_payload(topology_);
+    if (actors_.gather_queue.max_round == config::unlimited ||
+        multiply_cap(payload, 2) >= actors_.gather_queue.max_round)
+      return;
+    say(
+      "Two flushes (actors.flush_bucket.cap) hold less than a round (actors.gather_queue.max_round): the gather waits "
+      "for the workers.");
+  }
+
+  void stage() {
+    const std::uint64_t stage = actors_.applier.stage;
+    if (stage == config::unlimited)
+      return;
+    if (coverage_ != nullptr && coverage_->encoded_bytes <= stage)
+      return say("Every update fits actors.applier.stage: encoded, it has at most {}.",
+                 cap_text(coverage_->encoded_bytes));
+    const std::string all = coverage_ == nullptr ? ""
+                                                 : fmt::format(" One that changes every element may have {}.",
+                                                               cap_text(coverage_->encoded_bytes));
+    say("An update that has more than {} encoded is refused (actors.applier.stage); a seed is not staged.{}",
+        cap_text(stage), all);
+    if (stage < flush_payload(topology_))
+      say("actors.applier.stage is less than one flush (actors.flush_bucket.cap).");
+  }
+
+  void window() {
+    if (coverage_ == nullptr || coverage_->largest_window <= actors_.gather_queue.window)
+      return;
+    say("A window holds whole parameters: the largest has {}, more than actors.gather_queue.window ({}).",
+        cap_text(coverage_->largest_parameter), cap_text(actors_.gather_queue.window));
+  }
+
+  [[nodiscard]] std::uint64_t most_encoded_by_a_rank() const {
+    std::uint64_t most = 0;
+    for (const RankCoverage& rank : coverage_->ranks)
+      most = std::max(most, rank.encoded_bytes);
+    return most;
+  }
+
+  const config::Topology& topology_;
+  const config::Actors& actors_;
+  const Coverage* coverage_;
+  Sizes sizes_;
+  std::vector<std::string> lines_;
+};
+
+} // namespace
+
+std::vector<std::string> remarks_on(const config::Topology& topology, const Coverage* coverage) {
+  return Remarks(topology, coverage).make();
+}
+
+std::vector<std::string> trusted_planes(const config::Topology& topology) {
+  const Graph graph = graph_of(topology);
+  const auto says = [](std::string_view stage, Medium medium) -> std::string {
+    switch (medium) {
+    case Medium::message:
+    case Medium::inproc:
+      return {};
+    case Medium::tcp:
+      break;
+    }
+    return fmt::format("{} over tcp: neither encrypted nor authenticated; only loopback addresses are accepted", stage);
+  };
+  std::vector<std::string> lines;
+  if (graph.ranks > 1)
+    lines.push_back(says("gather", medium_of(topology.actors.gather_queue.transport)));
+  lines.push_back(says("delivery", medium_of(topology.actors.sender.transport)));
+  std::erase(lines, "");
+  return lines;
+}
+
+} // namespace deltawire::plan

@@ -72,7 +72,12 @@ struct Rank {
       for (std::size_t at = 0; at < one.chunk->bytes.size();) {
         const auto piece =
           delta::read_piece(std::span<const std::byte>(one.chunk->bytes).subspan(at), work->blocks[0]).value();
-        delta::write_values(bound, piece, piece.values);
+        std::vector<std::byte> staged(piece.changed * 2);
+        if (piece.kind == delta::PieceKind::ulp_delta)
+          delta::stage_values(bound, piece, staged);
+        else
+          std::copy(piece.values.begin(), piece.values.end(), staged.begin());
+        delta::write_values(bound, piece, staged);
         at += piece.bytes;
       }
   }

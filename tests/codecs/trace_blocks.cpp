@@ -33,7 +33,7 @@ double entropy_of(const std::map<std::int64_t, std::uint64_t>& counts) {
 
 } // namespace
 
-Result<TraceBlocks> TraceBlocks::make(const replay::Sides& sides, const checkpoint::File& first) {
+Result<TraceBlocks> TraceBlocks::make(const replay::Sides& sides, const checkpoint::Checkpoint& first) {
   TraceBlocks trace;
   trace.ranks_.resize(sides.ranks());
   std::vector<layout::LocalTensor> tensors;
@@ -90,7 +90,7 @@ Result<TraceBlocks> TraceBlocks::make(const replay::Sides& sides, const checkpoi
   return trace;
 }
 
-void TraceBlocks::take_values(const checkpoint::File& file) {
+void TraceBlocks::take_values(const checkpoint::Checkpoint& file) {
   for (Rank& rank : ranks_)
     for (std::size_t t = 0; t < names_.size(); ++t)
       if (!rank.memory[t].empty())

@@ -13,10 +13,10 @@ namespace deltawire::test {
 class TraceBlocks {
 public:
   /// Compiles the plan and takes the first file's values, as a seed does.
-  [[nodiscard]] static Result<TraceBlocks> make(const replay::Sides& sides, const checkpoint::File& first);
+  [[nodiscard]] static Result<TraceBlocks> make(const replay::Sides& sides, const checkpoint::Checkpoint& first);
 
   /// Memory takes the values of another file; snapshots stay.
-  void take_values(const checkpoint::File& file);
+  void take_values(const checkpoint::Checkpoint& file);
 
   struct Sizes {
     std::uint64_t changed = 0;

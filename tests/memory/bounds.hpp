@@ -15,7 +15,8 @@ inline constexpr std::uint64_t small_things = 512 * 1024;
 [[nodiscard]] inline std::vector<std::string> caps_of(std::uint64_t cap) {
   const std::string bytes = cap == ~0ull ? "unlimited" : std::to_string(cap) + "B";
   return {"actors.differ.inflight=" + bytes, "actors.gather_queue.max_round=" + bytes,
-          "actors.flush_bucket.cap=" + bytes, "actors.sender.route=broadcast"}; // twice the bytes under way
+          "actors.flush_bucket.cap=" + bytes, "actors.sender.route=broadcast",
+          "actors.flush_bucket.values=raw"}; // the more bytes under way, the better; and as many with any cap
 }
 
 /// A rank: what its Differs encoded and what it sends or has gathered.

@@ -361,7 +361,7 @@ TEST_CASE("remarks tell which cap binds and where stages wait for each other") {
   CHECK(mentions(remarks({"--checkpoint", c.checkpoint}), "Every update fits"));
   CHECK(
     mentions(remarks({"--set", "actors.gather_queue.window=1B", "--checkpoint", c.checkpoint}), "the largest has 24B"));
-  CHECK(mentions(remarks({"--set", "actors.gather_queue.max_round=25B"}), "Tensors of 4-byte elements"));
+  CHECK(mentions(remarks({"--set", "actors.gather_queue.max_round=21B"}), "Tensors of 4-byte elements"));
 }
 
 TEST_CASE("whatever the scenarios say about where elements lie, the plan counts the same") {

@@ -20,7 +20,7 @@ public:
     elements_ = elements;
     changed_ = 0;
   }
-  void add_tile(std::uint64_t, std::span<const std::uint16_t> positions, const std::byte*) override {
+  void add_tile(std::uint64_t, std::span<const std::uint16_t> positions, const std::byte*, const std::byte*) override {
     changed_ += positions.size();
   }
   std::uint64_t finish() override { return bytes_of(elements_, changed_, size_); }
@@ -49,6 +49,8 @@ std::uint64_t index_and_value(std::uint64_t elements, std::uint64_t changed, std
 /// The product's pieces, as one rank that holds the whole tensor makes them with the caps of an empty topology file.
 class PieceMeter final : public EncodingMeter {
 public:
+  explicit PieceMeter(delta::Encoding encoding) : encoder_(piece_limit, encoding) {}
+
   void start(DType dtype, std::uint64_t elements) override {
     block_.dtype = dtype;
     block_.extents = {static_cast<layout::Index>(elements)};
@@ -60,14 +62,15 @@ public:
     bytes_ = 0;
   }
 
-  void add_tile(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values) override {
+  void add_tile(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values,
+                const std::byte* before) override {
     if (first >= chunk_end_) {
       close_chunk();
       const std::uint64_t chunk = first / chunk_elements_ * chunk_elements_;
       chunk_end_ = std::min(elements_, chunk + chunk_elements_);
       encoder_.start_range(block_, chunk, chunk_end_ - chunk);
     }
-    encoder_.add_changes(first, positions, values);
+    encoder_.add_changes(first, positions, values, before);
   }
 
   std::uint64_t finish() override {
@@ -87,7 +90,7 @@ private:
   /// The largest that any caps allow.
   static constexpr std::size_t piece_limit = std::size_t{64} << 20;
 
-  delta::PieceEncoder encoder_{piece_limit};
+  delta::PieceEncoder encoder_;
   layout::Block block_;
   std::uint64_t elements_ = 0;
   std::uint64_t chunk_elements_ = 1;
@@ -100,8 +103,20 @@ std::unique_ptr<EncodingMeter> make() {
   return std::make_unique<Meter>();
 }
 
+/// What an update sends; the same with values as they are, for workers that are behind; and that with plain gaps.
+template <bool u8, bool ulp>
+std::unique_ptr<EncodingMeter> make_pieces() {
+  delta::Encoding encoding;
+  if (u8)
+    encoding.positions = delta::PositionCodec::gaps_u8;
+  encoding.ulp = ulp;
+  return std::make_unique<PieceMeter>(encoding);
+}
+
 constexpr std::array table{
-  Encoding{"u8_gaps", "u8 gaps", make<PieceMeter>},
+  Encoding{"pieces", "pieces", make_pieces<false, true>},
+  Encoding{"pieces_raw", "raw values", make_pieces<false, false>},
+  Encoding{"u8_gaps", "u8 gaps", make_pieces<true, false>},
   Encoding{"u32_index", "u32 index", make<CountedMeter<index_and_value>>},
   Encoding{"bitmap", "bitmap", make<CountedMeter<bitmap>>},
   Encoding{"dense", "dense", make<CountedMeter<dense>>},

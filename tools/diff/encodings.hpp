@@ -23,8 +23,9 @@ public:
   /// A tensor of `elements` elements.
   virtual void start(DType dtype, std::uint64_t elements) = 0;
   /// The changes of a tile (delta::tile_elements elements from `first`, or the tensor's rest): positions relative to
-  /// `first`, strictly increasing and not empty, and the new values, dense.
-  virtual void add_tile(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values) = 0;
+  /// `first`, strictly increasing and not empty, and the new and the old values at them, dense.
+  virtual void add_tile(std::uint64_t first, std::span<const std::uint16_t> positions, const std::byte* values,
+                        const std::byte* before) = 0;
   /// Bytes of the whole tensor.
   [[nodiscard]] virtual std::uint64_t finish() = 0;
 };

@@ -80,8 +80,9 @@ public:
       }
       add_differences(old_tile, new_tile, positions, tally_.differences);
       kernels::gather(new_tile, {}, positions, size, values_.data());
+      kernels::gather(old_tile, {}, positions, size, before_.data());
       for (const auto& meter : meters_)
-        meter->add_tile(first, positions, values_.data());
+        meter->add_tile(first, positions, values_.data(), before_.data());
     });
     for (std::size_t i = 0; i < meters_.size(); ++i)
       tally_.bytes[i] = meters_[i]->finish();
@@ -93,7 +94,7 @@ private:
   Tally tally_;
   std::array<std::uint64_t, kernels::mask_words(delta::tile_elements)> mask_{};
   delta::TilePositions positions_{};
-  delta::TileValues values_{};
+  delta::TileValues values_{}, before_{};
 };
 
 } // namespace

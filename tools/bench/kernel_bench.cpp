@@ -3,6 +3,7 @@
 #include "changing_weights.hpp"
 #include "measure.hpp"
 
+#include "kernels/diff.hpp"
 #include "kernels/digest.hpp"
 #include "kernels/mask.hpp"
 #include "kernels/values.hpp"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 
 namespace deltawire::bench {
 namespace {
@@ -33,12 +35,14 @@ Part share_of(std::size_t elements, std::size_t threads, std::size_t thread) {
   return {tiles * thread / threads * tile, tiles * (thread + 1) / threads * tile};
 }
 
-/// What a kernel writes, reused tile after tile.
+/// What a kernel writes, reused call after call.
 struct Output {
-  std::array<std::uint64_t, mask_words> mask;
+  static constexpr std::size_t parts = 8;
+  std::array<std::uint64_t, parts * mask_words> masks;
+  std::array<std::uint32_t, parts> changed;
+  std::array<std::byte, parts * tile * 8> before;
+  std::array<std::byte, parts * tile * 8> after;
   std::array<std::uint16_t, tile> positions;
-  std::array<std::byte, tile * 8> before;
-  std::array<std::byte, tile * 8> after;
 };
 
 std::string describe(std::size_t size, double density) {
@@ -48,18 +52,13 @@ std::string describe(std::size_t size, double density) {
 std::size_t diff_and_refresh(const ChangingWeights& weights, Part part, Output& out) {
   const std::size_t size = weights.size();
   std::size_t changed = 0;
-  for (std::size_t first = part.first; first < part.end; first += tile) {
-    const std::byte* now = weights.now() + first * size;
-    std::byte* snapshot = weights.snapshot() + first * size;
-    const std::size_t here = kernels::compare(now, snapshot, tile, size, out.mask.data());
-    if (here == 0)
-      continue;
-    kernels::mask_to_positions(out.mask, out.positions.data());
-    const auto at = std::span<const std::uint16_t>(out.positions).first(here);
-    kernels::gather(now, {}, at, size, out.after.data());
-    kernels::gather(snapshot, {}, at, size, out.before.data());
-    kernels::scatter(snapshot, {}, at, size, out.after.data());
-    changed += here;
+  for (std::size_t first = part.first; first < part.end;) {
+    std::array<kernels::DiffPart, Output::parts> parts;
+    std::size_t count = 0;
+    for (; count < parts.size() && first < part.end; first += tile)
+      parts[count++] = {weights.now() + first * size, weights.snapshot() + first * size, tile};
+    changed += kernels::diff_and_refresh(std::span(parts).first(count), size,
+                                         {out.masks.data(), out.changed.data(), out.before.data(), out.after.data()});
   }
   return changed;
 }
@@ -94,10 +93,10 @@ public:
       for (std::size_t i = lines_of_[t]; i < lines_of_[t + 1]; ++i)
         std::memcpy(weights_->snapshot() + std::size_t{lines_[i]} * line,
                     weights_->now() + std::size_t{lines_[i]} * line, line);
-      std::memset(out.mask.data(), 1, sizeof(out.mask));
+      std::memset(out.masks.data(), 1, mask_words * 8);
       std::memcpy(out.before.data(), weights_->snapshot() + t * tile_bytes, changed_[t] * weights_->size());
       std::memcpy(out.after.data(), weights_->snapshot() + t * tile_bytes, changed_[t] * weights_->size());
-      keep(std::to_integer<std::size_t>(out.before[0]) + out.mask[0] + std::to_integer<std::size_t>(out.after[0]));
+      keep(std::to_integer<std::size_t>(out.before[0]) + out.masks[0] + std::to_integer<std::size_t>(out.after[0]));
     }
     keep(any);
   }
@@ -134,15 +133,15 @@ void compare_all(const ChangingWeights& weights, Part part) {
 void bench_diff(Report& report, std::size_t size, double density, std::span<const std::size_t> thread_counts) {
   ChangingWeights weights(array_bytes, size, density);
   const PlainLoop plain(weights);
-  std::array<Output, 2> out;
+  const auto out = std::make_unique<std::array<Output, 2>>();
   const auto bytes = static_cast<double>(weights.bytes());
   for (const std::size_t threads : thread_counts) {
     const auto share = [&](std::size_t thread) { return share_of(weights.elements(), threads, thread); };
     const auto change = [&] { weights.change(); };
     const std::array contenders{
-      Contender{change, [&](std::size_t thread) { keep(diff_and_refresh(weights, share(thread), out[thread])); }},
+      Contender{change, [&](std::size_t thread) { keep(diff_and_refresh(weights, share(thread), (*out)[thread])); }},
       Contender{{}, [&](std::size_t thread) { compare_all(weights, share(thread)); }},
-      Contender{change, [&](std::size_t thread) { plain.run(share(thread), out[thread]); }},
+      Contender{change, [&](std::size_t thread) { plain.run(share(thread), (*out)[thread]); }},
     };
     const Turns turns = take_turns(contenders, threads, rounds);
     report.rows.push_back({"diff and refresh",

@@ -95,6 +95,8 @@ void declare_bench(CLI::App& app, deltawire::bench::BenchOptions& options) {
   CLI::App& command = *app.add_subcommand("bench", "Measure against the machine's own limits");
   command.add_option("name", options.name, "One of: " + deltawire::bench::bench_names() + "; without it, all of them")
     ->type_name("NAME");
+  command.add_option("--instruction-set", options.instruction_set, "Run the kernels on this one instead of the best")
+    ->type_name("NAME");
   command.add_flag("--json", options.json, "The figures on standard output, and nothing else there");
 }
 

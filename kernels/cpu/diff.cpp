@@ -123,6 +123,14 @@ template <class Source>
 HWY_INLINE void refresh_some(const std::byte* now, std::byte* snapshot, std::uint64_t word,
                              Values<typename Source::Element>& values) {
   using Element = typename Source::Element;
+  if constexpr (std::is_same_v<Source, AsIs<Element>>)
+    if (word == ~std::uint64_t{0}) {
+      std::memcpy(values.before, snapshot, 64 * sizeof(Element));
+      std::memcpy(values.after, now, 64 * sizeof(Element));
+      std::memcpy(snapshot, values.after, 64 * sizeof(Element));
+      values.advance(64);
+      return;
+    }
   while (word != 0) {
     const auto i = static_cast<std::size_t>(__builtin_ctzll(word));
     word &= word - 1;
@@ -196,27 +204,25 @@ HWY_INLINE std::uint64_t compare_word(const std::byte* now, const std::byte* sna
 #if HWY_TARGET == HWY_AVX3_DL
 template <class Source>
 inline constexpr bool branch_free = true;
-#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-/// Compress of bytes would go through memory.
+#elif HWY_TARGET == HWY_AVX3
+/// Compress of narrow lanes would go through memory.
 template <class Source>
-inline constexpr bool branch_free = sizeof(typename Source::Element) > 1;
+inline constexpr bool branch_free = sizeof(typename Source::Element) > 2;
 #else
+/// Compress would take tables, which GCC 12 copies to the stack at every use (Highway 1.0.3).
 template <class Source>
 inline constexpr bool branch_free = false;
 #endif
 
-/// Writes the marked lanes; does not touch memory, not even to write what it holds, where none is.
-template <class D, class Element>
-HWY_INLINE void store_marked(D d, hn::Vec<D> value, hn::Vec<D> held, hn::Mask<D> marked, std::uint64_t bits,
-                             Element* memory) {
 #if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
-  static_cast<void>(held);
-  static_cast<void>(bits);
-  hn::BlendedStore(value, marked, d, memory);
-#else
-  HWY_ALIGN Element nowhere[hn::MaxLanes(d)];
-  hn::StoreU(hn::IfThenElse(marked, value, held), d, bits != 0 ? memory : nowhere);
-#endif
+
+/// The marked lanes first, in order; the others unspecified.
+template <class D>
+HWY_INLINE hn::Vec<D> compressed([[maybe_unused]] D d, hn::Vec<D> value, hn::Mask<D> marked) {
+  if constexpr (sizeof(hn::TFromD<D>) == 8) // a table, as above
+    return hn::Vec<D>{_mm512_maskz_compress_epi64(marked.raw, value.raw)};
+  else
+    return hn::Compress(value, marked);
 }
 
 /// Saves and refreshes the marked lanes of one vector.
@@ -224,10 +230,10 @@ template <class D, class Element>
 HWY_INLINE void refresh_vector(D d, hn::Vec<D> value, hn::Vec<D> held, hn::Mask<D> marked, std::uint64_t bits,
                                Element* memory, Values<Element>& values) {
   // A whole vector is written, within the room for all elements: no more of them are saved than lie before this one.
-  hn::StoreU(hn::Compress(held, marked), d, reinterpret_cast<Element*>(values.before));
-  hn::StoreU(hn::Compress(value, marked), d, reinterpret_cast<Element*>(values.after));
+  hn::StoreU(compressed(d, held, marked), d, reinterpret_cast<Element*>(values.before));
+  hn::StoreU(compressed(d, value, marked), d, reinterpret_cast<Element*>(values.after));
   values.advance(static_cast<std::size_t>(__builtin_popcountll(bits)));
-  store_marked(d, value, held, marked, bits, memory);
+  hn::BlendedStore(value, marked, d, memory); // does not touch a line without a marked lane
 }
 
 /// Compares 64 elements, saves and refreshes those that differ; returns their mask word.
@@ -249,14 +255,15 @@ HWY_INLINE std::uint64_t compare_and_refresh_word(const std::byte* now, std::byt
   return word;
 }
 
+#endif
+
 /// Saves and refreshes the elements of one word of the mask.
 template <class Source>
 HWY_INLINE void refresh_word(const std::byte* now, std::byte* snapshot, std::uint64_t word,
                              Values<typename Source::Element>& values) {
-  using Element = typename Source::Element;
-  if constexpr (!branch_free<Source> || HWY_TARGET == HWY_AVX2) {
-    refresh_some<Source>(now, snapshot, word, values);
-  } else {
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
+  if constexpr (branch_free<Source>) {
+    using Element = typename Source::Element;
     const hn::ScalableTag<Element> d;
     constexpr std::size_t lanes = hn::MaxLanes(d);
     for (std::size_t i = 0; i < 64; i += lanes) {
@@ -267,7 +274,10 @@ HWY_INLINE void refresh_word(const std::byte* now, std::byte* snapshot, std::uin
       refresh_vector(d, Source::vector_at(d, now, i), hn::LoadU(d, memory), hn::LoadMaskBits(d, bytes), bits, memory,
                      values);
     }
+    return;
   }
+#endif
+  refresh_some<Source>(now, snapshot, word, values);
 }
 
 #endif // HWY_TARGET == HWY_SCALAR
@@ -275,6 +285,8 @@ HWY_INLINE void refresh_word(const std::byte* now, std::byte* snapshot, std::uin
 /// Words of a run: what is compared first is still in the first-level cache when it is refreshed.
 template <class Element>
 inline constexpr std::size_t run_words = std::min<std::size_t>(128 / sizeof(Element), 64);
+/// Where much changed and every change costs a branch, shorter runs spread the writes among the reads.
+inline constexpr std::size_t short_run_words = 8;
 /// Words with a change, of 64, from which on the next run is refreshed as it is compared.
 inline constexpr std::size_t many = 8;
 
@@ -297,20 +309,23 @@ HWY_INLINE std::size_t diff_where_little_changed(const std::byte* now, std::byte
   return count;
 }
 
-#if HWY_TARGET != HWY_SCALAR
-/// Does all at once. Returns the number of words that differ.
+/// Does all at once, where that can be had without branches. Returns the number of words that differ.
 template <class Source>
 HWY_INLINE std::size_t diff_where_much_changed(const std::byte* now, std::byte* snapshot, std::size_t words,
                                                std::uint64_t* mask, Values<typename Source::Element>& values) {
-  std::size_t count = 0;
-  for (std::size_t w = 0; w < words; ++w) {
-    mask[w] = compare_and_refresh_word<Source>(now + w * 64 * Source::now_size,
-                                               snapshot + w * 64 * sizeof(typename Source::Element), values);
-    count += mask[w] != 0;
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
+  if constexpr (branch_free<Source>) {
+    std::size_t count = 0;
+    for (std::size_t w = 0; w < words; ++w) {
+      mask[w] = compare_and_refresh_word<Source>(now + w * 64 * Source::now_size,
+                                                 snapshot + w * 64 * sizeof(typename Source::Element), values);
+      count += mask[w] != 0;
+    }
+    return count;
   }
-  return count;
-}
 #endif
+  return diff_where_little_changed<Source>(now, snapshot, words, mask, values);
+}
 
 /// `dirty` is in and out: words with a change in the run before, of 64.
 template <class Source>
@@ -319,21 +334,14 @@ HWY_INLINE std::size_t diff_part(const DiffPart& part, std::uint64_t* mask, Valu
   using Element = typename Source::Element;
   const std::size_t words = part.elements / 64;
   const std::byte* saved = values.before;
-  for (std::size_t first = 0; first < words; first += run_words<Element>) {
-    const std::size_t count = std::min(words - first, run_words<Element>);
+  for (std::size_t first = 0, count = 0; first < words; first += count) {
+    const bool much = dirty >= many;
+    count = std::min(words - first, much && !branch_free<Source> ? short_run_words : run_words<Element>);
     const std::byte* now = part.now + first * 64 * Source::now_size;
     std::byte* snapshot = part.snapshot + first * 64 * sizeof(Element);
-    std::size_t found = 0;
-#if HWY_TARGET != HWY_SCALAR
-    if constexpr (branch_free<Source>)
-      if (dirty >= many) {
-        found = diff_where_much_changed<Source>(now, snapshot, count, mask + first, values);
-        dirty = found * 64 / count;
-        continue;
-      }
-#endif
-    found = diff_where_little_changed<Source>(now, snapshot, count, mask + first, values);
-    dirty = found * 64 / count;
+    const std::size_t found = much ? diff_where_much_changed<Source>(now, snapshot, count, mask + first, values)
+                                   : diff_where_little_changed<Source>(now, snapshot, count, mask + first, values);
+    dirty = (dirty + 3 * (found * 64 / count)) / 4;
   }
   std::fill(mask + words, mask + part_mask_words, std::uint64_t{0});
   if (const std::size_t rest = part.elements % 64; rest != 0) {

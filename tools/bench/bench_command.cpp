@@ -4,6 +4,10 @@
 #include "replay/message.hpp"
 #include "report.hpp"
 
+#include "kernels/instruction_sets.hpp"
+
+#include <fmt/format.h>
+
 #include <array>
 
 namespace deltawire::bench {
@@ -28,6 +32,10 @@ std::string bench_names() {
 }
 
 replay::ExitStatus bench_command(const BenchOptions& options) {
+  if (!kernels::use_instruction_set(options.instruction_set))
+    return replay::report_failure(
+      {Code::invalid_argument, fmt::format("no instruction set \"{}\" on this machine; there are: {}",
+                                           options.instruction_set, fmt::join(kernels::instruction_sets(), ", "))});
   std::vector<Report> reports;
   for (const Bench& bench : benches) {
     if (!options.name.empty() && options.name != bench.name)
@@ -35,14 +43,16 @@ replay::ExitStatus bench_command(const BenchOptions& options) {
     reports.push_back(bench.run());
     if (options.json)
       continue;
-    if (const auto printed = replay::print_out(to_text(reports.back())); !printed)
+    if (const auto printed =
+          replay::print_out(fmt::format("instruction set {}\n", kernels::instruction_set()) + to_text(reports.back()));
+        !printed)
       return replay::report_failure(printed.error());
   }
   if (reports.empty())
     return replay::report_failure(
       {Code::invalid_argument, "no benchmark is called \"" + options.name + "\"; there are: " + bench_names()});
   if (options.json)
-    if (const auto printed = replay::print_out(to_json(reports, "")); !printed)
+    if (const auto printed = replay::print_out(to_json(reports, kernels::instruction_set())); !printed)
       return replay::report_failure(printed.error());
   return replay::ExitStatus::verified;
 }

@@ -9,7 +9,8 @@
 namespace deltawire::bench {
 
 struct BenchOptions {
-  std::string name; ///< empty: all of them
+  std::string name;            ///< empty: all of them
+  std::string instruction_set; ///< empty: the best one
   bool json = false;
 };
 

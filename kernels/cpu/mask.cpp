@@ -27,9 +27,8 @@ HWY_INLINE std::uint16_t* append_positions(std::uint64_t bits, std::uint16_t bas
     std::uint8_t bytes[8];
     std::memcpy(bytes, &part, sizeof(part));
     const auto positions = hn::Iota(d, static_cast<std::uint16_t>(base + i));
-    const auto count = static_cast<std::size_t>(__builtin_popcountll(part));
-    hn::BlendedStore(hn::Compress(positions, hn::LoadMaskBits(d, bytes)), hn::FirstN(d, count), d, next);
-    next += count;
+    hn::StoreU(hn::Compress(positions, hn::LoadMaskBits(d, bytes)), d, next);
+    next += __builtin_popcountll(part);
   }
   return next;
 }

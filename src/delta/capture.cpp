@@ -48,7 +48,10 @@ public:
     parts_[count_++] = {now, snapshot, elements};
   }
 
-  /// Compares, refreshes, calls visit(first, positions, before, after) for each part that changed, and forgets them.
+  using Mask = std::span<const std::uint64_t, kernels::part_mask_words>;
+
+  /// Compares, refreshes, calls visit(first, positions, mask, before, after) for each part that changed, and forgets
+  /// them.
   template <class Visit>
   void run(Visit&& visit) {
     const std::size_t count = std::exchange(count_, 0);
@@ -59,10 +62,10 @@ public:
     for (std::size_t part = 0; part < count; ++part) {
       if (changed_[part] == 0)
         continue;
-      const auto mask = std::span(masks_).subspan(part * kernels::part_mask_words, kernels::part_mask_words);
+      const Mask mask(masks_.data() + part * kernels::part_mask_words, kernels::part_mask_words);
       kernels::mask_to_positions(mask, positions_.data());
-      visit(firsts_[part], std::span<const std::uint16_t>(positions_).first(changed_[part]), before_.data() + saved,
-            after_.data() + saved);
+      visit(firsts_[part], std::span<const std::uint16_t>(positions_).first(changed_[part]), mask,
+            before_.data() + saved, after_.data() + saved);
       saved += changed_[part] * size_;
     }
   }
@@ -92,8 +95,8 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
   Walk walk(*owned.block);
   Captured captured;
   Comparison comparison(size);
-  const auto take = [&](std::uint64_t part, std::span<const std::uint16_t> at, const std::byte* before,
-                        const std::byte* after) {
+  const auto take = [&](std::uint64_t part, std::span<const std::uint16_t> at, Comparison::Mask mask,
+                        const std::byte* before, const std::byte* after) {
     for_each_run_of(
       walk, part, at,
       [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t index) {
@@ -102,7 +105,7 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
                                     before + index * size, after + index * size);
       });
     captured.changed += at.size();
-    log.add_tile(part, at);
+    log.add_tile(part, at, mask);
     if (encoder)
       encoder->add_changes(part, at, after);
   };

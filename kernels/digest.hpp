@@ -10,12 +10,20 @@
 
 namespace deltawire::kernels {
 
+/// What mix() multiplies with and adds. Part of the wire format.
+struct mix_factors {
+  static constexpr std::uint64_t position = 0x9E3779B97F4A7C15ull;
+  static constexpr std::uint64_t offset = 0x632BE59BD9B4E019ull; ///< added to the bits
+  static constexpr std::uint64_t first = 0xD6E8FEB86659FD93ull;
+  static constexpr std::uint64_t second = 0xBF58476D1CE4E5B9ull;
+};
+
 /// Mixes one element: its position and its bits, zero-extended to 64. Part of the wire format (src/wire/FORMAT.md):
 /// a bijective 64-bit finaliser over both, so that neither a swap of two elements nor a changed bit cancels.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t position, std::uint64_t bits) noexcept {
-  std::uint64_t x = (position + 1) * 0x9E3779B97F4A7C15ull ^ (bits + 0x632BE59BD9B4E019ull) * 0xD6E8FEB86659FD93ull;
-  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93ull;
-  x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ull;
+  std::uint64_t x = (position + 1) * mix_factors::position ^ (bits + mix_factors::offset) * mix_factors::first;
+  x = (x ^ (x >> 32)) * mix_factors::first;
+  x = (x ^ (x >> 29)) * mix_factors::second;
   return x ^ (x >> 32);
 }
 

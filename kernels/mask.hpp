@@ -1,5 +1,5 @@
 // Bit masks over the elements of a tile: bit i of word i / 64 stands for element i.
-// CPU kernels. Any alignment, elements of 1, 2, 4 or 8 bytes, no allocation, no failure; reentrant.
+// CPU kernels (Highway). Any alignment, elements of 1, 2, 4 or 8 bytes, no allocation, no failure; reentrant.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace deltawire::kernels {
                                   std::uint64_t* mask) noexcept;
 
 /// Writes the indices of the set bits, ascending, and returns how many. The mask has at most 1024 words; `out` has room
-/// for every set bit.
+/// for every bit, set or not: what lies past the positions is unspecified.
 std::size_t mask_to_positions(std::span<const std::uint64_t> mask, std::uint16_t* out) noexcept;
 
 /// Sets the bits of `positions`; other bits are kept. Requires every position < 64 * mask.size().

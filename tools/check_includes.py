@@ -40,6 +40,7 @@ LIBRARIES = {
     "Boost": (("boost/",), {"src/transport"}),
     "cereal": (("cereal/",), {"src/wire"}),
     "toml++": (("toml++/",), {"src/config"}),
+    "Highway": (("hwy/",), {"kernels"}),
     "CUDA or NCCL": (("cuda", "nccl"), {"kernels", "src/transport"}),
 }
 

@@ -1,6 +1,7 @@
 // The deltawire command: options in, exit status out (cli contract: 0 verified, 1 verification failed, 2 bad usage or
 // input, 3 peer, deadline or port, 4 output, 5 internal).
 
+#include "bench/bench_command.hpp"
 #include "deltawire/deltawire.hpp"
 #include "diff/diff_command.hpp"
 #include "plan/plan_command.hpp"
@@ -104,6 +105,15 @@ void declare_plan(CLI::App& app, deltawire::plan::PlanOptions& options) {
   command.add_flag("--json", options.json, "All of it as JSON, and nothing else")->excludes(dot);
 }
 
+void declare_bench(CLI::App& app, deltawire::bench::BenchOptions& options) {
+  CLI::App& command = *app.add_subcommand("bench", "Measure against the machine's own limits");
+  command.add_option("name", options.name, "One of: " + deltawire::bench::bench_names() + "; without it, all of them")
+    ->type_name("NAME");
+  command.add_option("--instruction-set", options.instruction_set, "Run the kernels on this one instead of the best")
+    ->type_name("NAME");
+  command.add_flag("--json", options.json, "The figures on standard output, and nothing else there");
+}
+
 ExitStatus usage_error(const std::string& message) {
   print_error({deltawire::Code::invalid_argument, message + "; see --help"});
   return ExitStatus::bad_input;
@@ -130,11 +140,13 @@ ExitStatus run(int argc, char** argv) {
   WorkerCommand worker;
   deltawire::diff::DiffOptions diff;
   deltawire::plan::PlanOptions plan;
+  deltawire::bench::BenchOptions bench;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
   declare_worker(app, worker);
   declare_diff(app, diff);
   declare_plan(app, plan);
+  declare_bench(app, bench);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
     return usage_error("unknown command \"" + name + "\"");
@@ -153,6 +165,8 @@ ExitStatus run(int argc, char** argv) {
     return deltawire::diff::diff_command(diff);
   if (app.got_subcommand("plan"))
     return deltawire::plan::plan_command(plan);
+  if (app.got_subcommand("bench"))
+    return deltawire::bench::bench_command(bench);
   return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);
 }
 

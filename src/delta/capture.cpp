@@ -1,19 +1,21 @@
-// Capture, tile by tile. A tile that did not change costs one comparison; a tile that did reads each changed element
-// once more, and what was read then is what the snapshot, the encoder and the digest all see, even if the trainer
-// writes meanwhile.
+// Capture, a few tiles at a time: one pass compares them with the snapshot and refreshes it. What that pass saved of
+// the changed elements is what the snapshot, the encoder and the digest all see, even if the trainer writes meanwhile.
 #include "delta/capture.hpp"
 
 #include "delta/tiles.hpp"
+#include "kernels/diff.hpp"
 #include "kernels/digest.hpp"
 #include "kernels/mask.hpp"
 #include "kernels/values.hpp"
+
+#include <utility>
 
 namespace deltawire::delta {
 namespace {
 
 /// Elements [first, first + count) of one tile as a dense array: in place where local memory is one run, else packed.
 const std::byte* dense_tile(Walk& walk, const std::byte* local, std::size_t size, std::uint64_t first,
-                            std::size_t count, TileValues& packed) {
+                            std::size_t count, std::byte* packed) {
   const auto bytes = static_cast<layout::Index>(size);
   const auto address = [&](const Run& run, std::uint64_t element) {
     return local + (run.local + static_cast<layout::Index>(element - run.first) * walk.local_stride()) * bytes;
@@ -22,10 +24,68 @@ const std::byte* dense_tile(Walk& walk, const std::byte* local, std::size_t size
     if (const Run& run = walk.at(first); first + count <= run.end)
       return address(run, first);
   for_each_run(walk, first, count, [&](const Run& run, std::uint64_t from, std::size_t length) {
-    kernels::pack(address(run, first + from), walk.local_stride(), length, size, packed.data() + from * size);
+    kernels::pack(address(run, first + from), walk.local_stride(), length, size, packed + from * size);
   });
-  return packed.data();
+  return packed;
 }
+
+/// Tile parts that are compared in one call, and what that call writes. Large enough that the call costs nothing, small
+/// enough that what it read and wrote stays in the second-level cache until log and encoder have seen it. On the stack:
+/// a capture of a small tensor touches little of it.
+class Comparison {
+public:
+  static_assert(kernels::part_elements == tile_elements);
+
+  explicit Comparison(std::size_t size) : size_(size), most_(bytes / (tile_elements * size)) {}
+
+  [[nodiscard]] bool full() const noexcept { return count_ == most_; }
+
+  /// Room for the elements of the next part where memory is not dense.
+  [[nodiscard]] std::byte* room() noexcept { return packed_.data() + count_ * tile_elements * size_; }
+
+  void add(std::uint64_t first, const std::byte* now, std::byte* snapshot, std::size_t elements) noexcept {
+    firsts_[count_] = first;
+    parts_[count_++] = {now, snapshot, elements};
+  }
+
+  using Mask = std::span<const std::uint64_t, kernels::part_mask_words>;
+
+  /// Compares, refreshes, calls visit(first, positions, mask, before, after) for each part that changed, and forgets
+  /// them.
+  template <class Visit>
+  void run(Visit&& visit) {
+    const std::size_t count = std::exchange(count_, 0);
+    if (kernels::diff_and_refresh(std::span(parts_).first(count), size_,
+                                  {masks_.data(), changed_.data(), before_.data(), after_.data()}) == 0)
+      return;
+    std::size_t saved = 0; // bytes
+    for (std::size_t part = 0; part < count; ++part) {
+      if (changed_[part] == 0)
+        continue;
+      const Mask mask(masks_.data() + part * kernels::part_mask_words, kernels::part_mask_words);
+      kernels::mask_to_positions(mask, positions_.data());
+      visit(firsts_[part], std::span<const std::uint16_t>(positions_).first(changed_[part]), mask,
+            before_.data() + saved, after_.data() + saved);
+      saved += changed_[part] * size_;
+    }
+  }
+
+private:
+  static constexpr std::size_t bytes = std::size_t{64} << 10;
+  static constexpr std::size_t most = bytes / tile_elements;
+
+  std::size_t size_;
+  std::size_t most_;
+  std::size_t count_ = 0;
+  std::array<std::uint64_t, most> firsts_;
+  std::array<kernels::DiffPart, most> parts_;
+  std::array<std::uint32_t, most> changed_;
+  std::array<std::uint64_t, most * kernels::part_mask_words> masks_;
+  TilePositions positions_;
+  std::array<std::byte, bytes> packed_;
+  std::array<std::byte, bytes> before_;
+  std::array<std::byte, bytes> after_;
+};
 
 } // namespace
 
@@ -34,36 +94,30 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
   const std::size_t size = size_of(owned.block->dtype);
   Walk walk(*owned.block);
   Captured captured;
-  TileValues packed;
-  TileValues before;
-  TileValues after;
-  TilePositions positions;
-  std::array<std::uint64_t, kernels::mask_words(tile_elements)> mask;
-  if (encoder)
-    encoder->start_range(*owned.block, first, count, owned.snapshot);
-  for_each_tile_part(first, first + count, [&](std::uint64_t part, std::size_t length) {
-    const std::byte* now = dense_tile(walk, owned.local, size, part, length, packed);
-    std::byte* snapshot = owned.snapshot + part * size;
-    if (kernels::compare(now, snapshot, length, size, mask.data()) == 0)
-      return;
-    const std::size_t changed =
-      kernels::mask_to_positions(std::span(mask).first(kernels::mask_words(length)), positions.data());
-    const auto at = std::span<const std::uint16_t>(positions).first(changed);
-    kernels::gather(now, {}, at, size, after.data());
-    kernels::gather(snapshot, {}, at, size, before.data());
-    kernels::scatter(snapshot, {}, at, size, after.data());
+  Comparison comparison(size);
+  const auto take = [&](std::uint64_t part, std::span<const std::uint16_t> at, Comparison::Mask mask,
+                        const std::byte* before, const std::byte* after) {
     for_each_run_of(
       walk, part, at,
       [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t index) {
         captured.digest_change +=
           kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin}, group, size,
-                                    before.data() + index * size, after.data() + index * size);
+                                    before + index * size, after + index * size);
       });
-    captured.changed += changed;
-    log.add_tile(part, at);
+    captured.changed += at.size();
+    log.add_tile(part, at, mask);
     if (encoder)
-      encoder->add_changes(part, at, after.data(), before.data());
+      encoder->add_changes(part, at, after, before);
+  };
+  if (encoder)
+    encoder->start_range(*owned.block, first, count, owned.snapshot);
+  for_each_tile_part(first, first + count, [&](std::uint64_t part, std::size_t length) {
+    const std::byte* now = dense_tile(walk, owned.local, size, part, length, comparison.room());
+    comparison.add(part, now, owned.snapshot + part * size, length);
+    if (comparison.full())
+      comparison.run(take);
   });
+  comparison.run(take);
   if (encoder)
     encoder->finish_range();
   return captured;

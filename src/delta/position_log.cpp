@@ -28,6 +28,21 @@ void PositionLog::add_tile(std::uint64_t tile_first, std::span<const std::uint16
   }
 }
 
+void PositionLog::add_tile(std::uint64_t tile_first, std::span<const std::uint16_t> positions,
+                           std::span<const std::uint64_t, tile_span / 64> mask) {
+  const std::uint64_t index = tile_first / tile_span;
+  const bool joins = !tiles_.empty() && tiles_.back().index == index;
+  if (tile_first % tile_span != 0 || joins || !is_bitmap(positions.size())) {
+    add_tile(tile_first, positions);
+    return;
+  }
+  const std::size_t at = words_.size();
+  words_.resize(at + bitmap_words);
+  std::memcpy(words_.data() + at, mask.data(), mask.size_bytes());
+  tiles_.push_back({index, positions.size()});
+  changed_ += positions.size();
+}
+
 void PositionLog::append(std::uint64_t index, std::span<const std::uint16_t> positions) {
   if (positions.empty())
     return;

@@ -15,9 +15,15 @@ namespace deltawire::delta {
 /// Changed positions of one chunk (a range of one block), tile by tile on the block's grid. Each tile is held as u16
 /// positions or as a bitmap, whichever is smaller: at most 512 bytes and 8 more. Not thread-safe.
 class PositionLog {
+  static constexpr std::size_t tile_span = 4096;
+
 public:
   /// Positions relative to `tile_first` (any block element), strictly increasing, < 4096, and past those added before.
   void add_tile(std::uint64_t tile_first, std::span<const std::uint16_t> positions);
+
+  /// The same, with the positions as bits too (bit i of word i / 64; a mask of a tile): spares packing many of them.
+  void add_tile(std::uint64_t tile_first, std::span<const std::uint16_t> positions,
+                std::span<const std::uint64_t, tile_span / 64> mask);
 
   /// Calls visit(tile_first, span of positions) for each tile with changes, ascending; tile_first is a multiple of
   /// 4096. The span is valid during the call.
@@ -44,7 +50,6 @@ public:
   [[nodiscard]] bool empty() const noexcept { return changed_ == 0; }
 
 private:
-  static constexpr std::size_t tile_span = 4096;
   static constexpr std::size_t bitmap_words = tile_span / 16; ///< u16 words of a bitmap
 
   struct Tile {

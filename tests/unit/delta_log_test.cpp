@@ -44,7 +44,14 @@ std::set<std::uint64_t> fill(std::mt19937_64& random, PositionLog& log, std::uin
         positions.push_back(static_cast<std::uint16_t>(element - first));
         expected.insert(element);
       }
-    log.add_tile(first, positions);
+    if (random() % 2) {
+      std::array<std::uint64_t, 64> mask{};
+      for (const std::uint16_t position : positions)
+        mask[position / 64] |= std::uint64_t{1} << (position % 64);
+      log.add_tile(first, positions, mask);
+    } else {
+      log.add_tile(first, positions);
+    }
     first = end;
   }
   return expected;

@@ -1,5 +1,6 @@
 // Contract of kernels/digest.hpp: sums of mix() over elements, whatever the memory's order and alignment.
 #include "catch.hpp"
+#include "instruction_set.hpp"
 #include "random.hpp"
 
 #include "kernels/digest.hpp"
@@ -22,6 +23,7 @@ std::uint64_t bits_at(const std::byte* at, std::size_t size) {
 } // namespace
 
 TEST_CASE("mix keeps the values that FORMAT.md names") {
+  ON_EVERY_INSTRUCTION_SET();
   // Computed from the formula with unbounded integers, outside this library.
   REQUIRE(kernels::mix(0, 0) == 0x8A10D2F8FFC4B513ull);
   REQUIRE(kernels::mix(1, 0x3F80) == 0xE86C263C2A8920D8ull);
@@ -29,6 +31,7 @@ TEST_CASE("mix keeps the values that FORMAT.md names") {
 }
 
 TEST_CASE("mix tells positions and bits apart") {
+  ON_EVERY_INSTRUCTION_SET();
   std::set<std::uint64_t> seen;
   for (std::uint64_t position = 0; position < 128; ++position)
     for (std::uint64_t bits = 0; bits < 128; ++bits)
@@ -37,6 +40,7 @@ TEST_CASE("mix tells positions and bits apart") {
 }
 
 TEST_CASE("digest_run is the sum of mix over its elements, at every length up to 513") {
+  ON_EVERY_INSTRUCTION_SET();
   auto random = test::generator(5);
   for (const std::size_t size : {1u, 2u, 4u, 8u})
     for (std::size_t count = 0; count <= 513; ++count) {
@@ -57,6 +61,7 @@ TEST_CASE("digest_run is the sum of mix over its elements, at every length up to
 }
 
 TEST_CASE("digest_change_at is what the digest changes by when values are replaced") {
+  ON_EVERY_INSTRUCTION_SET();
   auto random = test::generator(6);
   for (const std::size_t size : {1u, 2u, 4u, 8u})
     for (const double density : {0.0, 0.01, 0.5, 1.0})

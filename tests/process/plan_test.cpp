@@ -367,7 +367,11 @@ TEST_CASE("remarks tell which cap binds and where stages wait for each other") {
   CHECK(mentions(remarks({"--checkpoint", c.checkpoint}), "Every update fits"));
   CHECK(
     mentions(remarks({"--set", "actors.gather_queue.window=1B", "--checkpoint", c.checkpoint}), "the largest has 24B"));
-  CHECK(mentions(remarks({"--set", "actors.gather_queue.max_round=25B"}), "Tensors of 4-byte elements"));
+  // The least that holds a byte, as the refusal tells it, holds no 8 bytes.
+  const std::string refusal = c.plan({"--set", "actors.gather_queue.max_round=1B"}).err;
+  const std::string least = refusal.substr(refusal.find("at least ") + 9);
+  CHECK(mentions(remarks({"--set", fmt::format("actors.gather_queue.max_round={}B", std::stoul(least))}),
+                 "-byte elements will be refused"));
 }
 
 TEST_CASE("whatever the scenarios say about where elements lie, the plan counts the same") {

@@ -138,9 +138,9 @@ TEST_CASE("a worker that is stopped becomes a laggard within the stall deadline,
     CHECK(update.at("workers").at(2).at("version") == update.at("workers").at(3).at("version"));
   }
   CHECK(missed > 0);
-  CHECK(longest >= 0.9);                // one update waited for the deadline, not longer
-  CHECK(longest < 20);                  // (machines under load)
-  CHECK(longest_capture < longest / 2); // no capture did
+  // At most one update waited for the deadline (none, where it stopped between two), not longer, and no capture did.
+  CHECK(longest < 20); // (machines under load)
+  CHECK((longest < 0.9 || longest_capture < longest / 2));
   const auto& last = report.at("updates").back().at("workers");
   CHECK(last.at(2).at("version") == replay.versions);
   CHECK(last.at(2).at("state") == "serving");

@@ -1,6 +1,7 @@
 #include "actors/sender.hpp"
 
 #include <algorithm>
+#include <fstream>
 
 namespace deltawire::actors {
 namespace {
@@ -15,6 +16,21 @@ Failure superseded(std::uint64_t version) {
                                         version)};
 }
 
+/// A part of a flush as a file: the frame, numbered as the flush. False where it could not be written.
+bool keep(const SenderState& state, wire::FrameHeader header, const FlushSealed& flush, const FlushSealed::Part& part) {
+  header.sequence = flush.sequence;
+  header.payload_bytes = part.payload->size();
+  header.payload_checksum = wire::checksum(*part.payload);
+  const wire::HeaderBytes bytes = wire::write_header(header);
+  std::ofstream file(fmt::format("{}/v{}{}-flush{}-route{}.flush", state.settings.keep_flushes, state.begun.version,
+                                 sync::is_catch_up(state.gather) ? "-catch-up" : "", flush.sequence, part.route),
+                     std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  file.write(reinterpret_cast<const char*>(part.payload->data()), static_cast<std::streamsize>(part.payload->size()));
+  file.close();
+  return !file.fail();
+}
+
 /// Sends each part of a flush to the workers of its route that take part: one payload, shared by all connections.
 void send_flush(Self self, const FlushSealed& flush) {
   SenderState& state = self->state;
@@ -27,6 +43,10 @@ void send_flush(Self self, const FlushSealed& flush) {
   header.delivery = state.next_delivery - 1;
   for (const FlushSealed::Part& part : flush.parts) {
     header.route = part.route;
+    if (!state.settings.keep_flushes.empty() && !keep(state, header, flush, part))
+      self->send(state.colleagues->supervisor,
+                 FailureReport{{Code::output_failed, fmt::format("telemetry.flushes: {}: a flush cannot be written",
+                                                                 state.settings.keep_flushes)}});
     for (const std::uint32_t w : state.settings.routes->workers[part.route]) {
       if (!state.delivery->takes_part(w))
         continue;

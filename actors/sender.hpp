@@ -26,6 +26,7 @@ struct SenderSettings {
   std::size_t cells = 0;
   std::uint64_t slots = 0;
   std::shared_ptr<const sync::RouteTable> routes;
+  std::string keep_flushes; ///< folder for a file a part of a flush; empty: none
 };
 
 struct SenderState {

@@ -242,7 +242,8 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
                                   update.timeout + update.stall / 4,
                                   cells,
                                   slots.size(),
-                                  routes};
+                                  routes,
+                                  setup.topology.telemetry.flushes};
     colleagues->flush_bucket = self->spawn(
       flush_bucket, setup.work, routes,
       actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);

@@ -4,6 +4,7 @@
 #include "bench/bench_command.hpp"
 #include "deltawire/deltawire.hpp"
 #include "diff/diff_command.hpp"
+#include "inspect/inspect_command.hpp"
 #include "plan/plan_command.hpp"
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
@@ -49,6 +50,8 @@ void declare_replay(CLI::App& app, ReplayOptions& options) {
     command.add_option("--dump", options.dump, "Write each worker's parameters after the last version")
       ->type_name("DIR");
   command.add_flag("--dump-each", options.dump_each, "The same after every version")->needs(dump);
+  command.add_option("--keep-flushes", options.keep_flushes, "Write every flush to a file, for inspect")
+    ->type_name("DIR");
   command.add_option("--report", options.report, "Write the report, as JSON")->type_name("FILE");
   add_overrides(command, options.overrides);
   command.add_flag("--quiet", options.quiet, "No progress bar");
@@ -105,6 +108,12 @@ void declare_plan(CLI::App& app, deltawire::plan::PlanOptions& options) {
   command.add_flag("--json", options.json, "All of it as JSON, and nothing else")->excludes(dot);
 }
 
+void declare_inspect(CLI::App& app, deltawire::inspect::InspectOptions& options) {
+  CLI::App& command = *app.add_subcommand("inspect", "Show the header and the pieces of a flush file");
+  command.add_option("flush", options.flush, "As replay --keep-flushes writes them")->type_name("FLUSH")->required();
+  command.add_flag("--json", options.json, "The same as JSON");
+}
+
 void declare_bench(CLI::App& app, deltawire::bench::BenchOptions& options) {
   CLI::App& command = *app.add_subcommand("bench", "Measure against the machine's own limits");
   command.add_option("name", options.name, "One of: " + deltawire::bench::bench_names() + "; without it, all of them")
@@ -141,12 +150,14 @@ ExitStatus run(int argc, char** argv) {
   deltawire::diff::DiffOptions diff;
   deltawire::plan::PlanOptions plan;
   deltawire::bench::BenchOptions bench;
+  deltawire::inspect::InspectOptions inspect;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
   declare_worker(app, worker);
   declare_diff(app, diff);
   declare_plan(app, plan);
   declare_bench(app, bench);
+  declare_inspect(app, inspect);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
     return usage_error("unknown command \"" + name + "\"");
@@ -165,6 +176,8 @@ ExitStatus run(int argc, char** argv) {
     return deltawire::diff::diff_command(diff);
   if (app.got_subcommand("plan"))
     return deltawire::plan::plan_command(plan);
+  if (app.got_subcommand("inspect"))
+    return deltawire::inspect::inspect_command(inspect);
   if (app.got_subcommand("bench"))
     return deltawire::bench::bench_command(bench);
   return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);

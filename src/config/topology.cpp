@@ -273,6 +273,7 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
 void read_telemetry(const Value* table, Telemetry& out, ErrorList& errors) {
   Section section{table, "telemetry", errors};
   section.read_text("trace", out.trace);
+  section.read_text("flushes", out.flushes);
   section.not_yet({"prometheus"});
   section.finish();
 }

@@ -90,7 +90,8 @@ struct Actors {
 };
 
 struct Telemetry {
-  std::string trace; ///< path of the trace-event file; empty: none
+  std::string flushes; ///< folder that the root writes every flush to, for `deltawire inspect`; empty: none
+  std::string trace;   ///< path of the trace-event file; empty: none
 };
 
 struct Topology {

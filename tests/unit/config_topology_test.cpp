@@ -258,7 +258,7 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
          {"[update]\nstal = \"1s\"", "t.toml:2: update.stal: unknown key; did you mean \"stall\"?"},
          {"[telemetry]\npromethius = \"\"", "t.toml:2: telemetry.promethius: unknown key; did you mean "
                                             "\"prometheus\"?"},
-         {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace"},
+         {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes"},
          {"[trainer]\nunused = []",
           "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter"},
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",

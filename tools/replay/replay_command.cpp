@@ -7,6 +7,8 @@
 #include "table.hpp"
 #include "threads.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -66,6 +68,14 @@ Result<void> check_outputs(const ReplayOptions& options) {
     std::filesystem::create_directories(options.dump, error);
     if (error || !std::filesystem::is_directory(options.dump, error) || ::access(options.dump.c_str(), W_OK) != 0)
       return fail(Code::output_failed, "--dump {}: cannot be written: {}", options.dump,
+                  error ? error.message() : "no directory that this user may write");
+  }
+  if (!options.keep_flushes.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.keep_flushes, error);
+    if (error || !std::filesystem::is_directory(options.keep_flushes, error) ||
+        ::access(options.keep_flushes.c_str(), W_OK) != 0)
+      return fail(Code::output_failed, "--keep-flushes {}: cannot be written: {}", options.keep_flushes,
                   error ? error.message() : "no directory that this user may write");
   }
   if (!options.report.empty()) {
@@ -185,7 +195,12 @@ ExitStatus tell(const ReplayOptions& options, const Record& record, std::uint32_
 
 } // namespace
 
-ExitStatus replay_command(const ReplayOptions& options) {
+ExitStatus replay_command(const ReplayOptions& given) {
+  ReplayOptions options = given;
+  if (!options.keep_flushes.empty()) // as the topology has it, a string of TOML
+    options.overrides.push_back(
+      fmt::format("telemetry.flushes={}",
+                  nlohmann::json(options.keep_flushes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
   auto prepared = prepare(options);
   if (!prepared)
     return report_failure(prepared.error());

@@ -15,9 +15,10 @@ struct ReplayOptions {
   bool processes = false;               ///< a process a peer, instead of a thread
   std::string dump;                     ///< directory; empty: no dumps
   bool dump_each = false;
-  std::string report; ///< file; empty: none
-  bool quiet = false; ///< no progress bar
-  bool json = false;  ///< the report on standard output, and nothing else there
+  std::string keep_flushes; ///< folder for a file a flush; empty: none
+  std::string report;       ///< file; empty: none
+  bool quiet = false;       ///< no progress bar
+  bool json = false;        ///< the report on standard output, and nothing else there
 };
 
 /// Runs it; messages go to standard error. Does not return where peers hang after a failure.

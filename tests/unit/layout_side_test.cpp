@@ -127,7 +127,7 @@ TEST_CASE("a pattern with many stars is matched in bounded time") {
   CHECK(!pattern->match(std::string(2000, 'a')));
 }
 
-TEST_CASE("malformed patterns are refused, computed names as not supported yet") {
+TEST_CASE("malformed patterns are refused") {
   check_refused(Pattern::parse("a{b"), Code::invalid_topology, {"'{' without '}'"});
   check_refused(Pattern::parse("a}b"), Code::invalid_topology, {"'}' without '{'"});
   check_refused(Pattern::parse("a{}b"), Code::invalid_topology, {"is no name"});
@@ -135,7 +135,12 @@ TEST_CASE("malformed patterns are refused, computed names as not supported yet")
   check_refused(Pattern::parse("a**b"), Code::invalid_topology, {"'**'"});
   check_refused(Pattern::parse("a{b}{c}"), Code::invalid_topology, {"'{c}'"});
   check_refused(Pattern::parse(""), Code::invalid_topology, {"empty"});
-  check_refused(Pattern::parse("a.{l + 8*pp}"), Code::unsupported, {"{l + 8*pp}", "not supported yet"});
+  check_refused(Pattern::parse("a.{l + 8*pp}"), Code::invalid_topology, {"{l + 8*pp}", "only the slot of a map"});
+  check_refused(Pattern::parse("a.{l=4:4}"), Code::invalid_topology, {"{l=4:4}", "name=0:8"});
+  check_refused(Pattern::parse("a.{l=0:4}.{l=0:5}"), Code::invalid_topology, {"'l' has two limits"});
+  check_refused(Pattern::parse("a.{l + }", true), Code::invalid_topology, {"a name or a number is missing"});
+  check_refused(Pattern::parse("a.{l*k}", true), Code::invalid_topology, {"'l' times 'k'"});
+  check_refused(Pattern::parse("a.{l - -3}", true), Code::invalid_topology, {"missing"});
 }
 
 TEST_CASE("malformed maps are refused with file, line and the item") {
@@ -146,11 +151,17 @@ TEST_CASE("malformed maps are refused with file, line and the item") {
   check_refused(compile_map(map_rule("p", "s", "[5:4]")), invalid_topology, {"keeps nothing"});
   check_refused(compile_map(map_rule("p", "s", "[1:]")), invalid_topology, {"'1:'", "both ends"});
   check_refused(compile_map(map_rule("p", "s", "[-1]")), invalid_topology, {"'-1'"});
-  check_refused(compile_map(map_rule("p", "s", "[0:8:2]")), unsupported, {"f.toml:7", "not supported yet"});
+  check_refused(compile_map(map_rule("p", "s", "[0:8:0]")), invalid_topology, {"f.toml:7", "'0:8:0'", "step"});
+  check_refused(compile_map(map_rule("p", "s{e}", "[e=0:8:2]")), invalid_topology, {"a name takes no step"});
+  check_refused(compile_map(map_rule("p", "s", "[e + 1]")), invalid_topology, {"'e + 1'", "slot_slice"});
   check_refused(compile_map(map_rule("p", "s", "[999999999999999999999]")), invalid_topology, {"none of"});
   check_refused(compile_map(map_rule("p", "s{e}", "[e=3, :]")), invalid_topology, {"name=a:b"});
   check_refused(compile_map(map_rule("p", "s{e}", "[e, e]")), invalid_topology, {"'e' is bound twice"});
   check_refused(compile_map(map_rule("p", "s", "", "[0, 4]")), invalid_topology, {"view", "'0'"});
+  check_refused(compile_map(map_rule("p", "s", "", "[(2, 4]")), invalid_topology, {"'(' without ')'"});
+  check_refused(compile_map(map_rule("p", "s", "", "[(2, (4, 5))]")), invalid_topology, {"parentheses"});
+  check_refused(compile_map(map_rule("p", "s", "", "[(:, 2, :)]")), invalid_topology, {"':' twice"});
+  check_refused(compile_map(map_rule("p", "s", "", "[()]")), invalid_topology, {"no extent"});
   check_refused(compile_map(map_rule("p", "s", "", "[]")), invalid_topology, {"at least one dim"});
   check_refused(compile_map(map_rule("p", "s", "[:]", "[2, 4]")), invalid_topology, {"1 items", "2 dims"});
   check_refused(compile_map(map_rule("p", "s", "[0, :]", "", true)), invalid_topology, {"transpose"});
@@ -159,9 +170,9 @@ TEST_CASE("malformed maps are refused with file, line and the item") {
   check_refused(compile_map(map_rule("p{e}", "s{e}", "[e=0:4, :]")), invalid_topology, {"drop '=0:4'"});
   check_refused(compile_map(map_rule("*.p", "*.s.*")), invalid_topology, {"1 '*'", "has 2"});
   check_refused(compile_map(map_rule("p.{l}", "s"), Side::Role::worker), invalid_topology,
-                {"f.toml:7", "parameter 'p.{l}'", "does not bind 'l'"});
+                {"f.toml:7", "parameter 'p.{l}'", "does not bind 'l'", "{l=0:8}"});
   check_refused(compile_map(map_rule("*", "s"), Side::Role::worker), invalid_topology, {"'*'"});
-  check_refused(compile_map(map_rule("p.{l + 8*pp}", "s")), unsupported, {"f.toml:7", "not supported yet"});
+  check_refused(compile_map(map_rule("p.{l + 8*pp}", "s")), invalid_topology, {"f.toml:7", "only the slot of a map"});
   CHECK(compile_map(map_rule("p", "s{e}.w", "[e=0:4, :]")));
 }
 
@@ -184,7 +195,7 @@ TEST_CASE("cuts that cannot be are refused by axis, cuts of later issues as not 
 
 TEST_CASE("compile names all errors at once, and a mixture is not just a missing feature") {
   SideRules rules;
-  rules.maps = {map_rule("p", "s", "[0:8:2]"), map_rule("a{", "s")};
+  rules.maps = {map_rule("p", "s", "[0:8:0]"), map_rule("a{", "s")};
   rules.placements = {{"*", {"tp:0"}, "f.toml:9"}};
   rules.parameters = {{"b}", std::nullopt, false, "f.toml:11"}};
   rules.unused = {"c{"};
@@ -532,9 +543,9 @@ TEST_CASE("a worker's slots must agree with its maps in shape and dtype") {
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {4, 2}}, {"b", DType::bf16, {4, 2}}}, 0),
                 Code::disagreement, {"'p'", "'a' is float32", "'b' is bfloat16"});
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {5, 2}}, {"b", DType::f32, {4, 2}}}, 0),
-                Code::disagreement, {"f.toml:7", "'p'", "[4, 2] for slot 'a'", "[5, 2]"});
+                Code::disagreement, {"f.toml:7", "'p'", "'a'", "part is [4, 2], the slot's [5, 2]"});
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {4, 2}}, {"b", DType::f32, {4, 3}}}, 0),
-                Code::disagreement, {"'p' [8, 3]", "slot 'a'"});
+                Code::disagreement, {"'p'", "slot 'a' [4, 2] makes it [4, 2], slot 'b' [4, 3] makes it [8, 3]"});
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {8}}}, 0), Code::invalid_topology, {"keeps 2 dims"});
 }
 

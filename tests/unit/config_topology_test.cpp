@@ -113,7 +113,7 @@ TEST_CASE("every supported key arrives typed") {
   CHECK(t.trainer.parameters[0].name == "lm_head.weight");
   CHECK(t.trainer.parameters[0].shape == layout::Shape{152064, 1024});
   CHECK(t.trainer.parameters[0].padding);
-  CHECK(t.trainer.parameters[0].where == files.path("t.toml") + ":17");
+  CHECK(t.trainer.parameters[0].where == files.path("t.toml") + ":20");
 
   CHECK(t.worker.mesh.size() == 6);
   CHECK(t.workers_per_replica() == 3);

@@ -49,6 +49,9 @@ void add_side(CanonicalText& canonical, std::string_view name, const layout::Sid
     canonical.add("view", rule.view);
     canonical.add("slice", rule.slice);
     canonical.add("transpose", rule.transpose ? 1u : 0u);
+    canonical.add("permute", layout::to_string(rule.permute));
+    canonical.add("slot_view", rule.slot_view);
+    canonical.add("slot_slice", rule.slot_slice);
   }
   canonical.add("parameters", side.parameters.size());
   for (const layout::ParameterRule& rule : side.parameters) {

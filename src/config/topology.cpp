@@ -63,6 +63,24 @@ layout::PlacementRule read_placement(const Value& table, const std::string& path
   return rule;
 }
 
+/// Numbers of kept dims; what they must be among each other is checked where the map is compiled.
+std::vector<layout::Index> read_permute(Section& section) {
+  const Value* array = section.take("permute", Value::Kind::array);
+  std::vector<layout::Index> permute;
+  if (array == nullptr)
+    return permute;
+  for (const Value& item : array->items) {
+    if (item.kind != Value::Kind::integer || item.integer < 0) {
+      section.refuse(Code::invalid_topology, "permute", "must be an array of the kept dims' numbers, e.g. [1, 0, 2]");
+      return {};
+    }
+    permute.push_back(item.integer);
+  }
+  if (permute.empty())
+    section.refuse(Code::invalid_topology, "permute", "names no dim; leave it out where the order stays");
+  return permute;
+}
+
 layout::MapRule read_map(const Value& table, const std::string& path, ErrorList& errors) {
   layout::MapRule rule;
   rule.where = table.place.text();
@@ -72,7 +90,10 @@ layout::MapRule read_map(const Value& table, const std::string& path, ErrorList&
   section.read_text("view", rule.view);
   section.read_text("slice", rule.slice);
   section.read_flag("transpose", rule.transpose);
-  section.not_yet({"permute", "slot_view", "slot_slice", "shard", "sizes", "axes", "on"});
+  rule.permute = read_permute(section);
+  section.read_text("slot_view", rule.slot_view);
+  section.read_text("slot_slice", rule.slot_slice);
+  section.not_yet({"shard", "sizes", "axes", "on"});
   section.finish();
   return rule;
 }

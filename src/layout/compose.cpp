@@ -1,54 +1,58 @@
 #include "layout/compose.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace deltawire::layout {
 namespace {
 
-/// One parameter dim's contribution: an offset and a segment list for each slot dim made of it.
+/// What a component gives: an offset, and a segment list for each of its slot dims.
 struct Contribution {
   Index base = 0;
   std::vector<std::vector<Segment>> dims;
 };
 
-/// Ranges of digits, one a part.
+/// Ranges of digits.
 using Box = std::vector<Span>;
 
-/// Hull of the positions that parts j.. keep, relative to the digits before.
-Span kept_hull(const std::vector<Part>& parts, std::size_t j) {
-  Span hull{0, 1};
-  for (; j < parts.size(); ++j) {
-    hull.begin += parts[j].kept.begin * parts[j].weight;
-    hull.end += (parts[j].kept.end - 1) * parts[j].weight;
-  }
-  return hull;
+/// A digit and the coordinate that it is of.
+struct DimDigit {
+  std::size_t common = 0; ///< into Component::common
+  Digit digit;
+};
+
+/// Hull of the positions that digits j.. reach, relative to the digits before.
+Index hull_end(const std::vector<DimDigit>& digits, std::size_t j) {
+  Index end = 1;
+  for (; j < digits.size(); ++j)
+    end += (digits[j].digit.count - 1) * digits[j].digit.stride;
+  return end;
 }
 
-/// Boxes of kept digits of the parts j.. whose positions lie in `range`; `prefix` holds the ranges before j.
-void boxes_within(const std::vector<Part>& parts, std::size_t j, Span range, Box& prefix, std::vector<Box>& out) {
-  const Span hull = kept_hull(parts, j);
-  if (range.begin >= hull.end || range.end <= hull.begin)
+/// Boxes of the digits j.. whose positions lie in `range`; `prefix` holds the ranges before j. Digits nest: outermost
+/// first, each stride is past what the later digits reach.
+void boxes_within(const std::vector<DimDigit>& digits, std::size_t j, Span range, Box& prefix, std::vector<Box>& out) {
+  const Index end = hull_end(digits, j);
+  if (range.begin >= end || range.end <= 0)
     return;
-  if (range.begin <= hull.begin && range.end >= hull.end) {
+  if (range.begin <= 0 && range.end >= end) {
     Box box = prefix;
-    for (std::size_t k = j; k < parts.size(); ++k)
-      box.push_back(parts[k].kept);
+    for (std::size_t k = j; k < digits.size(); ++k)
+      box.push_back({0, digits[k].digit.count});
     out.push_back(std::move(box));
     return;
   }
-  // Digits whose kept rest lies wholly inside are one box; the one or two digits at the borders recurse.
-  const Part& part = parts[j];
-  const Span rest = kept_hull(parts, j + 1);
-  auto whole = [&](Index digit) {
-    return range.begin <= digit * part.weight + rest.begin && range.end >= digit * part.weight + rest.end;
-  };
-  auto recurse = [&](Index digit) {
-    prefix.push_back({digit, digit + 1});
-    boxes_within(parts, j + 1, {range.begin - digit * part.weight, range.end - digit * part.weight}, prefix, out);
+  // Digits whose rest lies wholly inside are one box; the one or two digits at the borders recurse.
+  const Index stride = digits[j].digit.stride;
+  const Index rest = hull_end(digits, j + 1);
+  auto whole = [&](Index k) { return range.begin <= k * stride && range.end >= k * stride + rest; };
+  auto recurse = [&](Index k) {
+    prefix.push_back({k, k + 1});
+    boxes_within(digits, j + 1, {range.begin - k * stride, range.end - k * stride}, prefix, out);
     prefix.pop_back();
   };
-  const Index first = std::max(part.kept.begin, std::max<Index>(range.begin, 0) / part.weight);
-  const Index last = std::min(part.kept.end - 1, (range.end - 1) / part.weight);
+  const Index first = std::max<Index>(range.begin, 0) / stride;
+  const Index last = std::min(digits[j].digit.count - 1, (range.end - 1) / stride);
   if (first > last)
     return;
   Span middle{whole(first) ? first : first + 1, whole(last) ? last + 1 : last};
@@ -57,8 +61,8 @@ void boxes_within(const std::vector<Part>& parts, std::size_t j, Span range, Box
   if (middle.begin < middle.end) {
     Box box = prefix;
     box.push_back(middle);
-    for (std::size_t k = j + 1; k < parts.size(); ++k)
-      box.push_back(parts[k].kept);
+    for (std::size_t k = j + 1; k < digits.size(); ++k)
+      box.push_back({0, digits[k].digit.count});
     out.push_back(std::move(box));
   }
   if (last != first && !whole(last))
@@ -83,25 +87,25 @@ void append(std::vector<Segment>& segments, Segment next) {
   segments.push_back(next);
 }
 
-/// The segments of one slot dim for a box: parts from `k` on, outer digits fixed in `slot` and `local`.
-void segments_of(const std::vector<Part>& parts, const SlotDim& slot_dim, std::size_t k, const Box& box, Index stride,
-                 Index slot, Index local, std::vector<Segment>& out) {
-  const std::size_t p = slot_dim.parts[k];
-  Index inner = 1;
-  for (std::size_t i = k + 1; i < slot_dim.parts.size(); ++i) {
-    const Span& kept = parts[slot_dim.parts[i]].kept;
-    inner *= kept.end - kept.begin;
-  }
-  const Index step = parts[p].weight * stride;
-  const Span digits = box[p];
-  if (k + 1 == slot_dim.parts.size()) {
-    append(out,
-           {slot + digits.begin - parts[p].kept.begin, digits.end - digits.begin, local + digits.begin * step, step});
-    return;
-  }
-  for (Index digit = digits.begin; digit < digits.end; ++digit)
-    segments_of(parts, slot_dim, k + 1, box, stride, slot + (digit - parts[p].kept.begin) * inner, local + digit * step,
-                out);
+/// A digit of a slot dim: the range held of it, what a step of it is in the local buffer and in the slot.
+struct HeldDigit {
+  Span range;
+  Index count = 1; ///< of the whole digit
+  Index local_stride = 1;
+  Index slot_stride = 1;
+};
+
+/// The segments of one slot dim; digits outermost first, those before `k` fixed in `slot` and `local`.
+void segments_of(const std::vector<HeldDigit>& digits, std::size_t k, Index slot, Index local,
+                 std::vector<Segment>& out) {
+  if (k == digits.size())
+    return append(out, {slot, 1, local, 1});
+  const HeldDigit& digit = digits[k];
+  if (k + 1 == digits.size() && digit.slot_stride == 1)
+    return append(out, {slot + digit.range.begin, digit.range.end - digit.range.begin,
+                        local + digit.range.begin * digit.local_stride, digit.local_stride});
+  for (Index i = digit.range.begin; i < digit.range.end; ++i)
+    segments_of(digits, k + 1, slot + i * digit.slot_stride, local + i * digit.local_stride, out);
 }
 
 /// Moves the first segment's address into the base, so that contributions compare.
@@ -143,31 +147,148 @@ bool join(Contribution& a, const Contribution& b) {
   return true;
 }
 
-std::vector<Contribution> contributions(const std::vector<Part>& parts, std::span<const SlotDim* const> slot_dims,
-                                        const std::vector<Interval>& held, Index stride) {
-  std::vector<Contribution> result;
-  for (const Interval& interval : held) {
-    std::vector<Box> boxes;
-    Box prefix;
-    boxes_within(parts, 0, {interval.global, interval.global + interval.length}, prefix, boxes);
-    for (const Box& box : boxes) {
-      Contribution next;
-      next.base = (interval.local - interval.global) * stride;
-      for (std::size_t p = 0; p < parts.size(); ++p)
-        if (parts[p].dropped)
-          next.base += box[p].begin * parts[p].weight * stride;
-      for (const SlotDim* slot_dim : slot_dims) {
-        next.dims.emplace_back();
-        segments_of(parts, *slot_dim, 0, box, stride, 0, 0, next.dims.back());
-      }
-      normalise(next);
-      result.push_back(std::move(next));
+/// Dims of the parameter and of the slot that coordinates tie together: they contribute as one, whatever the others do.
+struct Component {
+  std::vector<std::size_t> dims;
+  std::vector<std::size_t> slot_dims;
+  std::vector<const CommonDim*> common;
+};
+
+std::vector<Component> components_of(const AppliedMap& map) {
+  const std::size_t dims = map.base.size();
+  std::vector<std::size_t> root(dims + map.slot_base.size()); // parameter dims, then slot dims
+  std::iota(root.begin(), root.end(), std::size_t{0});
+  const auto find = [&](std::size_t node) {
+    while (root[node] != node)
+      node = root[node];
+    return node;
+  };
+  for (const CommonDim& common : map.common)
+    root[find(common.dim)] = find(dims + common.slot_dim);
+  std::vector<Component> components;
+  std::vector<std::size_t> number(root.size(), root.size());
+  for (std::size_t node = 0; node < root.size(); ++node) {
+    std::size_t& place = number[find(node)];
+    if (place == root.size()) {
+      place = components.size();
+      components.emplace_back();
+    }
+    if (node < dims)
+      components[place].dims.push_back(node);
+    else
+      components[place].slot_dims.push_back(node - dims);
+  }
+  for (const CommonDim& common : map.common)
+    components[number[find(common.dim)]].common.push_back(&common);
+  return components;
+}
+
+/// Builds what one component contributes.
+class Composer {
+public:
+  Composer(const AppliedMap& map, const Component& component, const Shard& shard, std::span<const Index> strides)
+    : map_(map), component_(component), shard_(shard), strides_(strides), chosen_(component.common.size()) {}
+
+  std::vector<Contribution> run() {
+    choose(0);
+    if (component_.slot_dims.size() == 1 && result_.size() > 1)
+      return {one_list()};
+    join_all();
+    return std::move(result_);
+  }
+
+private:
+  /// One box of a dim's digits, and what the digits' zero is in the local buffer.
+  struct DimBox {
+    Index base = 0;
+    Box box;
+  };
+
+  void choose(std::size_t i) {
+    if (i == chosen_.size())
+      return place();
+    for (const Stretch& stretch : component_.common[i]->stretches) {
+      chosen_[i] = &stretch;
+      choose(i + 1);
     }
   }
-  if (slot_dims.size() == 1 && result.size() > 1) {
-    // the common case in one pass: every piece is a part of the one list
+
+  /// All boxes held, for the chosen stretches.
+  void place() {
+    digits_.assign(component_.dims.size(), {});
+    std::vector<std::vector<DimBox>> boxes(component_.dims.size());
+    for (std::size_t i = 0; i < component_.dims.size(); ++i) {
+      const std::size_t dim = component_.dims[i];
+      Index base = map_.base[dim];
+      for (std::size_t c = 0; c < chosen_.size(); ++c) {
+        if (component_.common[c]->dim != dim)
+          continue;
+        base += chosen_[c]->offset;
+        for (const Digit& digit : chosen_[c]->digits)
+          digits_[i].push_back({c, digit});
+      }
+      // a digit of one element has no stride of its own: it nests anywhere, so last
+      std::stable_sort(digits_[i].begin(), digits_[i].end(), [](const DimDigit& a, const DimDigit& b) {
+        return std::pair{a.digit.count == 1, -a.digit.stride} < std::pair{b.digit.count == 1, -b.digit.stride};
+      });
+      for (const Interval& held : shard_.dims[dim]) {
+        std::vector<Box> found;
+        Box prefix;
+        boxes_within(digits_[i], 0, {held.global - base, held.global - base + held.length}, prefix, found);
+        for (Box& box : found)
+          boxes[i].push_back({(base + held.local - held.global) * strides_[dim], std::move(box)});
+      }
+    }
+    std::vector<const DimBox*> taken(boxes.size());
+    take(boxes, taken, 0);
+  }
+
+  void take(const std::vector<std::vector<DimBox>>& boxes, std::vector<const DimBox*>& taken, std::size_t i) {
+    if (i == boxes.size())
+      return add(taken);
+    for (const DimBox& box : boxes[i]) {
+      taken[i] = &box;
+      take(boxes, taken, i + 1);
+    }
+  }
+
+  void add(const std::vector<const DimBox*>& taken) {
+    Contribution next;
+    for (const DimBox* box : taken)
+      next.base += box->base;
+    for (const std::size_t slot_dim : component_.slot_dims) {
+      std::vector<HeldDigit> digits;
+      Index slot = map_.slot_base[slot_dim];
+      for (std::size_t c = 0; c < chosen_.size(); ++c)
+        if (component_.common[c]->slot_dim == slot_dim)
+          slot += chosen_[c]->slot_offset;
+      for (std::size_t i = 0; i < taken.size(); ++i)
+        for (std::size_t k = 0; k < digits_[i].size(); ++k) {
+          const DimDigit& digit = digits_[i][k];
+          if (component_.common[digit.common]->slot_dim == slot_dim)
+            digits.push_back({taken[i]->box[k], digit.digit.count, digit.digit.stride * strides_[component_.dims[i]],
+                              digit.digit.slot_stride});
+        }
+      std::stable_sort(digits.begin(), digits.end(),
+                       [](const HeldDigit& a, const HeldDigit& b) { return a.slot_stride > b.slot_stride; });
+      // a digit of one element is a stride to no place, and is kept only where there is no other
+      while (digits.size() > 1) {
+        const auto one = std::find_if(digits.begin(), digits.end(), [](const HeldDigit& d) { return d.count == 1; });
+        if (one == digits.end())
+          break;
+        digits.erase(one);
+      }
+      next.dims.emplace_back();
+      segments_of(digits, 0, slot, 0, next.dims.back());
+    }
+    normalise(next);
+    result_.push_back(std::move(next));
+  }
+
+  /// The common case in one pass: every contribution is a part of the one slot dim's list.
+  Contribution one_list() const {
     std::vector<Segment> all;
-    for (const Contribution& piece : result)
+    for (const Contribution& piece : result_)
       for (Segment segment : piece.dims.front()) {
         segment.local += piece.base;
         all.push_back(segment);
@@ -178,43 +299,48 @@ std::vector<Contribution> contributions(const std::vector<Part>& parts, std::spa
     for (const Segment& segment : all)
       append(one.dims.front(), segment);
     normalise(one);
-    return {one};
+    return one;
   }
-  for (bool joined_any = true; joined_any;) {
-    joined_any = false;
-    for (std::size_t i = 0; i < result.size(); ++i)
-      for (std::size_t k = result.size(); k-- > i + 1;)
-        if (join(result[i], result[k])) {
-          result.erase(result.begin() + static_cast<std::ptrdiff_t>(k));
-          joined_any = true;
-        }
+
+  void join_all() {
+    for (bool joined_any = true; joined_any;) {
+      joined_any = false;
+      for (std::size_t i = 0; i < result_.size(); ++i)
+        for (std::size_t k = result_.size(); k-- > i + 1;)
+          if (join(result_[i], result_[k])) {
+            result_.erase(result_.begin() + static_cast<std::ptrdiff_t>(k));
+            joined_any = true;
+          }
+    }
   }
-  return result;
-}
+
+  const AppliedMap& map_;
+  const Component& component_;
+  const Shard& shard_;
+  std::span<const Index> strides_;
+  std::vector<const Stretch*> chosen_;
+  std::vector<std::vector<DimDigit>> digits_; ///< one list a dim of the component
+  std::vector<Contribution> result_;
+};
 
 } // namespace
 
 std::vector<Region> compose(const AppliedMap& map, const Shard& shard, std::span<const Index> strides) {
+  for (const auto* kept : {&map.kept, &map.slot_kept})
+    for (const auto& spans : *kept)
+      if (spans.empty())
+        return {};
   std::vector<Region> regions(1);
-  regions.front().dims.resize(map.slot_dims.size());
-  for (std::size_t d = 0; d < map.parts.size(); ++d) {
-    if (map.kept[d].empty())
-      return {};
-    std::vector<const SlotDim*> slot_dims;
-    std::vector<std::size_t> places;
-    for (std::size_t s = 0; s < map.slot_dims.size(); ++s)
-      if (map.slot_dims[s].dim == d) {
-        slot_dims.push_back(&map.slot_dims[s]);
-        places.push_back(s);
-      }
-    const std::vector<Contribution> pieces = contributions(map.parts[d], slot_dims, shard.dims[d], strides[d]);
+  regions.front().dims.resize(map.slot_base.size());
+  for (const Component& component : components_of(map)) {
+    const std::vector<Contribution> pieces = Composer(map, component, shard, strides).run();
     std::vector<Region> next;
     for (const Region& region : regions)
       for (const Contribution& piece : pieces) {
         Region grown = region;
         grown.base += piece.base;
-        for (std::size_t i = 0; i < places.size(); ++i)
-          grown.dims[places[i]] = piece.dims[i];
+        for (std::size_t i = 0; i < component.slot_dims.size(); ++i)
+          grown.dims[component.slot_dims[i]] = piece.dims[i];
         next.push_back(std::move(grown));
       }
     regions = std::move(next);

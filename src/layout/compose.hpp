@@ -1,8 +1,9 @@
 // Composes what a map keeps of a parameter with what a rank holds of it: the regions of the slot in the local buffer.
 //
-// Each parameter dim contributes on its own (a view only splits dims, a shard cuts dims). Where a dim becomes one slot
-// dim its part is one list of segments. Where it becomes several, a cut that is not aligned with the view leaves
-// several boxes of digits; boxes that differ along one slot dim only are joined again.
+// Dims of parameter and slot that the map ties together contribute on their own (views only split dims, a shard cuts
+// dims). Where parameter dims become one slot dim their part is one list of segments. Where they become several, a cut
+// that is not aligned with the view leaves several boxes of digits; boxes that differ along one slot dim only are
+// joined.
 #pragma once
 
 #include "layout/map.hpp"

@@ -1,13 +1,17 @@
+// How a rule is read and which names it matches. What it takes of shapes is in selection.cpp.
 #include "layout/map.hpp"
+
+#include "layout/selection.hpp"
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace deltawire::layout {
 namespace {
 
 constexpr std::size_t most_dims = 12;
-constexpr Index most_stretches = Index{1} << 22; // a bound on what a hostile slice can make us enumerate
+constexpr std::size_t most_uses = std::size_t{1} << 20; // of one map for one name
 
 std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t");
@@ -16,105 +20,150 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// A decimal number as names and slices write it: no sign, no leading zero.
-std::optional<Index> number(std::string_view text) {
-  if (text.empty() || text.size() > 18 || (text.size() > 1 && text.front() == '0'))
-    return std::nullopt;
-  Index value = 0;
-  for (char c : text) {
-    if (c < '0' || c > '9')
-      return std::nullopt;
-    value = value * 10 + (c - '0');
+/// A key of a rule with its text, as errors cite it.
+struct Cited {
+  const char* key;
+  std::string_view text;
+
+  template <class... Args>
+  tl::unexpected<Failure> refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    return fail(Code::invalid_topology, "{} = \"{}\": {}", key, text, fmt::format(format, std::forward<Args>(args)...));
   }
-  return value;
-}
+};
 
-bool is_name(std::string_view text) {
-  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !text.empty() && letter(text.front()) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
-}
-
-/// "[a, b, c]" -> its items, trimmed.
-Result<std::vector<std::string_view>> items(std::string_view key, std::string_view text) {
-  const std::string_view body = trimmed(text);
-  if (body.size() < 2 || body.front() != '[' || body.back() != ']')
-    return fail(Code::invalid_topology, "{} = \"{}\": expected a list in brackets", key, text);
+/// "a, (b, c), d" -> its items outside parentheses, trimmed.
+Result<std::vector<std::string_view>> split_items(const Cited& cited, std::string_view body) {
   std::vector<std::string_view> result;
-  std::string_view rest = trimmed(body.substr(1, body.size() - 2));
-  if (rest.empty())
+  if (trimmed(body).empty())
     return result;
-  for (;;) {
-    const std::size_t comma = rest.find(',');
-    result.push_back(trimmed(rest.substr(0, comma)));
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t at = 0; at <= body.size(); ++at) {
+    if (at < body.size()) {
+      depth += body[at] == '(' ? 1 : body[at] == ')' ? -1 : 0;
+      if (depth < 0 || depth > 1)
+        return cited.refuse("parentheses do not pair, or stand in each other");
+      if (depth > 0 || body[at] != ',')
+        continue;
+    } else if (depth != 0) {
+      return cited.refuse("'(' without ')'");
+    }
+    result.push_back(trimmed(body.substr(begin, at - begin)));
     if (result.back().empty())
-      return fail(Code::invalid_topology, "{} = \"{}\": item {} is empty", key, text, result.size() - 1);
-    if (comma == std::string_view::npos)
-      break;
-    rest = rest.substr(comma + 1);
+      return cited.refuse("item {} is empty", result.size() - 1);
+    begin = at + 1;
   }
   if (result.size() > most_dims)
-    return fail(Code::limit_exceeded, "{} = \"{}\": more than {} dims", key, text, most_dims);
+    return fail(Code::limit_exceeded, "{} = \"{}\": more than {} dims", cited.key, cited.text, most_dims);
   return result;
 }
 
-Result<Shape> parse_view(std::string_view text) {
-  auto list = items("view", text);
+Result<std::vector<std::string_view>> bracketed_items(const Cited& cited) {
+  const std::string_view body = trimmed(cited.text);
+  if (body.size() < 2 || body.front() != '[' || body.back() != ']')
+    return cited.refuse("expected a list in brackets");
+  return split_items(cited, body.substr(1, body.size() - 2));
+}
+
+Result<Index> parse_extent(const Cited& cited, std::string_view item) {
+  if (item == ":")
+    return View::rest;
+  const auto extent = decimal(item);
+  if (!extent || *extent < 1)
+    return cited.refuse("'{}' is no extent; use whole numbers from 1, or ':' for what is left of a dim", item);
+  return *extent;
+}
+
+Result<View> parse_view(const Cited& cited) {
+  auto list = bracketed_items(cited);
   if (!list)
     return pass_on(std::move(list));
-  Shape view;
+  View view;
+  view.text = cited.text;
+  bool after_number = false;
   for (std::string_view item : *list) {
-    const auto extent = number(item);
-    if (!extent || *extent < 1)
-      return fail(Code::invalid_topology, "view = \"{}\": '{}' is no extent; use whole numbers from 1", text, item);
-    view.push_back(*extent);
+    std::vector<std::string_view> parts{item};
+    const bool grouped = item.front() == '(';
+    if (grouped) {
+      if (item.back() != ')')
+        return cited.refuse("'{}' is neither one extent nor one pair of parentheses", item);
+      auto inside = split_items(cited, item.substr(1, item.size() - 2));
+      if (!inside)
+        return pass_on(std::move(inside));
+      if (inside->empty())
+        return cited.refuse("'{}' holds no extent", item);
+      parts = std::move(*inside);
+    }
+    bool has_rest = false;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      auto extent = parse_extent(cited, parts[i]);
+      if (!extent)
+        return pass_on(std::move(extent));
+      if (*extent == View::rest && std::exchange(has_rest, true))
+        return cited.refuse("'{}' has ':' twice", item);
+      const bool number = !grouped && *extent != View::rest;
+      view.extents.push_back(*extent);
+      view.links.push_back(i > 0                    ? View::Link::same_dim
+                           : number && after_number ? View::Link::either
+                                                    : View::Link::other_dim);
+      after_number = number;
+    }
   }
-  if (view.empty())
-    return fail(Code::invalid_topology, "view = \"{}\": a view has at least one dim", text);
-  if (auto count = element_count(view); !count)
+  if (view.extents.empty())
+    return cited.refuse("a view has at least one dim");
+  if (view.extents.size() > most_dims)
+    return fail(Code::limit_exceeded, "{} = \"{}\": more than {} dims", cited.key, cited.text, most_dims);
+  Shape numbers;
+  for (Index extent : view.extents)
+    numbers.push_back(extent == View::rest ? 1 : extent);
+  if (auto count = element_count(numbers); !count)
     return pass_on(std::move(count));
   return view;
 }
 
-Result<Span> parse_range(std::string_view text, std::string_view item) {
+/// "a:b" or "a:b:step".
+Result<SliceItem> parse_range(const Cited& cited, std::string_view item, bool may_step) {
+  SliceItem result;
+  result.kind = SliceItem::Kind::range;
   const std::size_t colon = item.find(':');
-  if (item.find(':', colon + 1) != std::string_view::npos)
-    return fail(Code::unsupported, "slice = \"{}\": '{}': steps are not supported yet", text, item);
-  const auto begin = number(trimmed(item.substr(0, colon)));
-  const auto end = number(trimmed(item.substr(colon + 1)));
+  const std::size_t second = item.find(':', colon + 1);
+  const auto begin = decimal(trimmed(item.substr(0, colon)));
+  const auto end =
+    decimal(trimmed(item.substr(colon + 1, second == std::string_view::npos ? second : second - colon - 1)));
   if (!begin || !end)
-    return fail(Code::invalid_topology, "slice = \"{}\": '{}': write both ends as whole numbers (a:b), or ':'", text,
-                item);
+    return cited.refuse("'{}': write both ends as whole numbers (a:b), or ':'", item);
   if (*begin >= *end)
-    return fail(Code::invalid_topology, "slice = \"{}\": '{}' keeps nothing", text, item);
-  return Span{*begin, *end};
+    return cited.refuse("'{}' keeps nothing", item);
+  result.range = {*begin, *end};
+  if (second != std::string_view::npos) {
+    const auto step = decimal(trimmed(item.substr(second + 1)));
+    if (!may_step || !step || *step < 1)
+      return cited.refuse("'{}': {}", item, may_step ? "the step is no whole number from 1" : "a name takes no step");
+    result.step = *step;
+  }
+  return result;
 }
 
-Result<SliceItem> parse_item(std::string_view text, std::string_view item) {
+Result<SliceItem> parse_item(const Cited& cited, std::string_view item, bool may_compute) {
   SliceItem result;
   if (item == ":")
     return result;
   if (const std::size_t equals = item.find('='); equals != std::string_view::npos) {
+    const std::string_view name = trimmed(item.substr(0, equals));
+    if (!is_name(name) || item.find(':', equals) == std::string_view::npos)
+      return cited.refuse("'{}': expected name=a:b", item);
+    auto range = parse_range(cited, trimmed(item.substr(equals + 1)), false);
+    if (!range)
+      return pass_on(std::move(range));
     result.kind = SliceItem::Kind::bound;
-    result.name = trimmed(item.substr(0, equals));
+    result.name = name;
     result.limited = true;
-    if (!is_name(result.name) || item.find(':', equals) == std::string_view::npos)
-      return fail(Code::invalid_topology, "slice = \"{}\": '{}': expected name=a:b", text, item);
-    auto range = parse_range(text, trimmed(item.substr(equals + 1)));
-    if (!range)
-      return pass_on(std::move(range));
-    result.range = *range;
+    result.range = range->range;
     return result;
   }
-  if (item.find(':') != std::string_view::npos) {
-    auto range = parse_range(text, item);
-    if (!range)
-      return pass_on(std::move(range));
-    result.kind = SliceItem::Kind::range;
-    result.range = *range;
-    return result;
-  }
-  if (const auto index = number(item)) {
+  if (item.find(':') != std::string_view::npos)
+    return parse_range(cited, item, true);
+  if (const auto index = decimal(item)) {
     result.kind = SliceItem::Kind::index;
     result.range = {*index, *index + 1};
     return result;
@@ -124,271 +173,521 @@ Result<SliceItem> parse_item(std::string_view text, std::string_view item) {
     result.name = item;
     return result;
   }
-  return fail(Code::invalid_topology, "slice = \"{}\": '{}' is none of ':', 'a:b', a number, a name, 'name=a:b'", text,
-              item);
+  if (item.find_first_of("+-*") != std::string_view::npos && item.front() != '-') {
+    if (!may_compute)
+      return cited.refuse("'{}': only a slot's name and slot_slice may compute", item);
+    auto sum = Linear::parse(item);
+    if (!sum)
+      return cited.refuse("{}", sum.error().message);
+    result.kind = SliceItem::Kind::computed;
+    result.sum = std::move(*sum);
+    return result;
+  }
+  return cited.refuse("'{}' is none of ':', 'a:b', 'a:b:step', a number, a name, 'name=a:b'{}", item,
+                      may_compute ? ", a sum" : "");
 }
 
-Result<std::vector<SliceItem>> parse_slice(std::string_view text) {
-  auto list = items("slice", text);
+Result<std::vector<SliceItem>> parse_slice(const Cited& cited, bool may_compute) {
+  auto list = bracketed_items(cited);
   if (!list)
     return pass_on(std::move(list));
   std::vector<SliceItem> slice;
   for (std::string_view item : *list) {
-    auto parsed = parse_item(text, item);
+    auto parsed = parse_item(cited, item, may_compute);
     if (!parsed)
       return pass_on(std::move(parsed));
     if (parsed->kind == SliceItem::Kind::bound)
       for (const SliceItem& before : slice)
         if (before.name == parsed->name)
-          return fail(Code::invalid_topology, "slice = \"{}\": '{}' is bound twice", text, parsed->name);
+          return cited.refuse("'{}' is bound twice", parsed->name);
     slice.push_back(std::move(*parsed));
   }
   return slice;
+}
+
+Result<Selection> parse_selection(const Cited& view, const Cited& slice, bool may_compute) {
+  Selection selection;
+  if (!view.text.empty()) {
+    auto parsed = parse_view(view);
+    if (!parsed)
+      return pass_on(std::move(parsed));
+    selection.view = std::move(*parsed);
+  }
+  if (!slice.text.empty()) {
+    auto parsed = parse_slice(slice, may_compute);
+    if (!parsed)
+      return pass_on(std::move(parsed));
+    selection.slice = std::move(*parsed);
+    if (selection.view && selection.view->extents.size() != selection.slice->size())
+      return slice.refuse("{} items, the view has {} dims", selection.slice->size(), selection.view->extents.size());
+  }
+  return selection;
 }
 
 bool keeps_dim(const SliceItem& item) {
   return item.kind == SliceItem::Kind::all || item.kind == SliceItem::Kind::range;
 }
 
-Result<void> check_names(const Map& map, Map::Direction direction) {
-  auto sliced = [&](std::string_view name) {
-    return map.slice && std::any_of(map.slice->begin(), map.slice->end(), [&](const SliceItem& item) {
-             return item.kind == SliceItem::Kind::bound && item.name == name;
-           });
+const SliceItem* bound_item(const Selection& selection, std::string_view name) {
+  if (selection.slice)
+    for (const SliceItem& item : *selection.slice)
+      if (item.kind == SliceItem::Kind::bound && item.name == name)
+        return &item;
+  return nullptr;
+}
+
+Result<void> check_order(const Map& map, const MapRule& rule) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(Code::invalid_topology, "permute = {}: {}", to_string(rule.permute), why);
   };
-  for (const std::string& name : map.slot.names())
-    if (!map.parameter.has(name) && !sliced(name))
-      return fail(Code::invalid_topology, "slot '{}': neither the parameter '{}' nor the slice binds '{}'",
-                  map.slot.text(), map.parameter.text(), name);
-  if (direction == Map::Direction::from_slot)
-    for (const std::string& name : map.parameter.names())
-      if (!map.slot.has(name))
-        return fail(Code::invalid_topology,
-                    "parameter '{}': a worker's parameters follow from the slots, and slot '{}' does not bind '{}'",
-                    map.parameter.text(), map.slot.text(), name);
-  if (map.slice)
-    for (const SliceItem& item : *map.slice) {
-      if (item.kind != SliceItem::Kind::bound)
-        continue;
-      if (!map.slot.has(item.name) && !map.parameter.has(item.name))
-        return fail(Code::invalid_topology, "slice: neither the slot '{}' nor the parameter '{}' contains '{{{}}}'",
-                    map.slot.text(), map.parameter.text(), item.name);
-      if (item.limited && map.parameter.has(item.name))
-        return fail(Code::invalid_topology, "slice: '{}' takes its one value from the parameter's name; drop '={}:{}'",
-                    item.name, item.range.begin, item.range.end);
-    }
-  const bool slot_takes_stars = map.slot.stars() > 0 || direction == Map::Direction::from_slot;
-  if (slot_takes_stars && map.slot.stars() != map.parameter.stars())
-    return fail(Code::invalid_topology,
-                "parameter '{}' has {} '*' and slot '{}' has {}: the i-th star of one is the i-th of the other",
-                map.parameter.text(), map.parameter.stars(), map.slot.text(), map.slot.stars());
+  std::optional<std::size_t> kept; // dims, where the rule tells
+  if (map.of_parameter.slice)
+    kept = static_cast<std::size_t>(
+      std::count_if(map.of_parameter.slice->begin(), map.of_parameter.slice->end(), keeps_dim));
+  else if (map.of_parameter.view)
+    kept = map.of_parameter.view->extents.size();
+  if (map.transpose && kept && *kept < 2)
+    return fail(Code::invalid_topology, "slice = \"{}\" keeps fewer than two dims, so there is nothing to transpose",
+                rule.slice);
+  if (map.permute.empty())
+    return {};
+  if (map.transpose)
+    return refuse("transpose is a permute too; write one of them");
+  std::vector<bool> named(map.permute.size(), false);
+  for (Index dim : map.permute) {
+    if (dim < 0 || dim >= static_cast<Index>(named.size()) || named[static_cast<std::size_t>(dim)])
+      return refuse(fmt::format("name each kept dim once, 0 to {}", named.size() - 1));
+    named[static_cast<std::size_t>(dim)] = true;
+  }
+  if (kept && *kept != named.size())
+    return refuse(fmt::format("{} dims, but {} are kept", named.size(), *kept));
   return {};
 }
 
-Result<Map> compile_unprefixed(const MapRule& rule, Map::Direction direction) {
+/// Names of sums that are not axes, and a failure where a name is both an axis and bound.
+class NameCheck {
+public:
+  NameCheck(Map& map, Direction direction, const Mesh& mesh) : map_(map), direction_(direction), mesh_(mesh) {}
+
+  Result<void> run() {
+    for (const Selection* selection : {&map_.of_parameter, &map_.of_slot})
+      if (selection->slice)
+        for (const SliceItem& item : *selection->slice)
+          if (item.kind == SliceItem::Kind::bound)
+            sliced_.insert(item.name);
+    if (auto axes = read_axes(); !axes)
+      return axes;
+    if (auto told = direction_ == Direction::from_parameter ? check_trainer() : check_worker(); !told)
+      return told;
+    return check_stars();
+  }
+
+private:
+  template <class... Args>
+  static tl::unexpected<Failure> refuse(fmt::format_string<Args...> format, Args&&... args) {
+    return fail(Code::invalid_topology, "{}", fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  [[nodiscard]] bool is_axis(std::string_view name) const { return mesh_.find(name).has_value(); }
+
+  /// Whether the map gives the name a value of its own: then it is no axis.
+  [[nodiscard]] bool is_bound(const std::string& name) const {
+    return map_.parameter.has(name) || bound_item(map_.of_parameter, name) != nullptr ||
+           (direction_ == Direction::from_slot && (map_.slot.has(name) || sliced_.contains(name)));
+  }
+
+  void use_axis(const std::string& name) {
+    if (std::find(map_.axes.begin(), map_.axes.end(), name) == map_.axes.end())
+      map_.axes.push_back(name);
+  }
+
+  Result<void> read_sum(const Linear& sum) {
+    for (const auto& term : sum.terms) {
+      const std::string& name = term.first;
+      if (is_axis(name) && is_bound(name))
+        return refuse("'{}': '{}' is an axis of the mesh and a name that the map binds; rename one", sum.text, name);
+      if (is_axis(name))
+        use_axis(name);
+      else if (direction_ == Direction::from_parameter && !is_bound(name))
+        return refuse("'{}': '{}' is no axis of the mesh, and neither the parameter '{}' nor the slice binds it",
+                      sum.text, name, map_.parameter.text());
+    }
+    return {};
+  }
+
+  Result<void> read_axes() {
+    for (const Linear& sum : map_.slot.computed())
+      if (auto read = read_sum(sum); !read)
+        return read;
+    for (const std::string& name : map_.slot.names())
+      if (is_axis(name) && !map_.parameter.has(name) && !sliced_.contains(name))
+        use_axis(name);
+    if (!map_.of_slot.slice)
+      return {};
+    for (SliceItem& item : *map_.of_slot.slice) {
+      const bool other = map_.parameter.has(item.name) || map_.slot.has(item.name) ||
+                         bound_item(map_.of_parameter, item.name) != nullptr;
+      if (item.kind == SliceItem::Kind::bound && !item.limited && is_axis(item.name) && !other) {
+        item.kind = SliceItem::Kind::computed; // a coordinate
+        item.sum.terms = {{item.name, 1}};
+        item.sum.text = item.name;
+      }
+      if (item.kind == SliceItem::Kind::computed)
+        if (auto read = read_sum(item.sum); !read)
+          return read;
+    }
+    return {};
+  }
+
+  Result<void> check_trainer() {
+    for (const std::string& name : map_.slot.names())
+      if (!map_.parameter.has(name) && bound_item(map_.of_parameter, name) == nullptr && !is_axis(name))
+        return refuse("slot '{}': neither the parameter '{}' nor the slice binds '{}'", map_.slot.text(),
+                      map_.parameter.text(), name);
+    if (map_.of_slot.slice)
+      for (const SliceItem& item : *map_.of_slot.slice) {
+        if (item.kind != SliceItem::Kind::bound)
+          continue;
+        if (!map_.parameter.has(item.name) && bound_item(map_.of_parameter, item.name) == nullptr)
+          return refuse("slot_slice: neither the parameter '{}' nor the slice binds '{}'", map_.parameter.text(),
+                        item.name);
+        if (item.limited)
+          return refuse("slot_slice: '{}' takes its value from the parameter's side; drop '={}:{}'", item.name,
+                        item.range.begin, item.range.end);
+      }
+    if (map_.of_parameter.slice)
+      for (const SliceItem& item : *map_.of_parameter.slice) {
+        if (item.kind != SliceItem::Kind::bound)
+          continue;
+        if (!map_.slot.has(item.name) && !map_.parameter.has(item.name) && !in_sum(item.name) &&
+            bound_item(map_.of_slot, item.name) == nullptr)
+          return refuse("slice: neither the slot '{}' nor the parameter '{}' contains '{{{}}}'", map_.slot.text(),
+                        map_.parameter.text(), item.name);
+        if (item.limited && map_.parameter.has(item.name))
+          return refuse("slice: '{}' takes its one value from the parameter's name; drop '={}:{}'", item.name,
+                        item.range.begin, item.range.end);
+      }
+    return {};
+  }
+
+  [[nodiscard]] std::vector<const Linear*> sums() const {
+    std::vector<const Linear*> result;
+    for (const Linear& sum : map_.slot.computed())
+      result.push_back(&sum);
+    if (map_.of_slot.slice)
+      for (const SliceItem& item : *map_.of_slot.slice)
+        if (item.kind == SliceItem::Kind::computed)
+          result.push_back(&item.sum);
+    return result;
+  }
+
+  [[nodiscard]] bool in_sum(std::string_view name) const {
+    for (const Linear* sum : sums())
+      for (const auto& term : sum->terms)
+        if (term.first == name)
+          return true;
+    return false;
+  }
+
+  /// A worker's names follow from the slot, or run over limits that the map states.
+  Result<void> check_worker() {
+    std::set<std::string, std::less<>> known(map_.slot.names().begin(), map_.slot.names().end());
+    for (const Axis& axis : mesh_.axes())
+      known.insert(axis.name);
+    for (const std::string& name : map_.parameter.names())
+      if (map_.parameter.limit(name))
+        known.insert(name);
+    for (const Selection* selection : {&map_.of_slot, &map_.of_parameter})
+      for (std::size_t i = 0; selection->slice && i < selection->slice->size(); ++i) {
+        const SliceItem& item = (*selection->slice)[i];
+        const bool extent = selection->view && selection->view->extents[i] != View::rest;
+        if (item.kind == SliceItem::Kind::bound && (item.limited || extent || selection == &map_.of_slot))
+          known.insert(item.name);
+      }
+    const std::vector<const Linear*> all = sums();
+    for (bool more = true; more;) {
+      more = false;
+      for (const Linear* sum : all) {
+        std::string open;
+        const auto count = std::count_if(sum->terms.begin(), sum->terms.end(), [&](const auto& term) {
+          const bool is_open = !known.contains(term.first);
+          if (is_open)
+            open = term.first;
+          return is_open;
+        });
+        if (count == 1) {
+          known.insert(open);
+          more = true;
+        }
+      }
+    }
+    for (const Linear* sum : all)
+      for (const auto& term : sum->terms)
+        if (!known.contains(term.first))
+          return refuse("'{}': a slot's number does not tell the names one by one; give limits, as in {{{}=0:8}}",
+                        sum->text, term.first);
+    for (const std::string& name : map_.parameter.names())
+      if (!known.contains(name))
+        return refuse("parameter '{}': a worker's parameters follow from the slots, and slot '{}' does not bind '{}' "
+                      "(or give its limits, as in {{{}=0:8}})",
+                      map_.parameter.text(), map_.slot.text(), name, name);
+    if (map_.of_parameter.slice)
+      for (const SliceItem& item : *map_.of_parameter.slice)
+        if (item.kind == SliceItem::Kind::bound && !known.contains(item.name))
+          return refuse("slice: neither the slot '{}' nor the parameter '{}' contains '{{{}}}'; where every value "
+                        "reads the same slot, give its limits ({}=0:8)",
+                        map_.slot.text(), map_.parameter.text(), item.name, item.name);
+    return {};
+  }
+
+  Result<void> check_stars() {
+    const bool slot_takes_stars = map_.slot.stars() > 0 || direction_ == Direction::from_slot;
+    if (slot_takes_stars && map_.slot.stars() != map_.parameter.stars())
+      return refuse("parameter '{}' has {} '*' and slot '{}' has {}: the i-th star of one is the i-th of the other",
+                    map_.parameter.text(), map_.parameter.stars(), map_.slot.text(), map_.slot.stars());
+    return {};
+  }
+
+  Map& map_;
+  Direction direction_;
+  const Mesh& mesh_;
+  std::set<std::string, std::less<>> sliced_;
+};
+
+Result<Map> compile_unprefixed(const MapRule& rule, Direction direction, const Mesh& mesh) {
   Map map;
   map.where = rule.where;
   map.transpose = rule.transpose;
+  map.permute = rule.permute;
   auto parameter = Pattern::parse(rule.parameter);
   if (!parameter)
     return pass_on(std::move(parameter));
-  auto slot = Pattern::parse(rule.slot.empty() ? rule.parameter : rule.slot);
+  auto slot = Pattern::parse(rule.slot.empty() ? rule.parameter : rule.slot, true);
   if (!slot)
     return pass_on(std::move(slot));
   map.parameter = std::move(*parameter);
   map.slot = std::move(*slot);
-  if (!rule.view.empty()) {
-    auto view = parse_view(rule.view);
-    if (!view)
-      return pass_on(std::move(view));
-    map.view = std::move(*view);
-  }
-  if (!rule.slice.empty()) {
-    auto slice = parse_slice(rule.slice);
-    if (!slice)
-      return pass_on(std::move(slice));
-    map.slice = std::move(*slice);
-    if (map.view && map.view->size() != map.slice->size())
-      return fail(Code::invalid_topology, "slice = \"{}\" has {} items, the view has {} dims", rule.slice,
-                  map.slice->size(), map.view->size());
-    if (map.transpose && std::count_if(map.slice->begin(), map.slice->end(), keeps_dim) < 2)
-      return fail(Code::invalid_topology, "slice = \"{}\" keeps fewer than two dims, so there is nothing to transpose",
-                  rule.slice);
-  }
-  if (auto names = check_names(map, direction); !names)
+  auto of_parameter = parse_selection({"view", rule.view}, {"slice", rule.slice}, false);
+  if (!of_parameter)
+    return pass_on(std::move(of_parameter));
+  auto of_slot = parse_selection({"slot_view", rule.slot_view}, {"slot_slice", rule.slot_slice}, true);
+  if (!of_slot)
+    return pass_on(std::move(of_slot));
+  map.of_parameter = std::move(*of_parameter);
+  map.of_slot = std::move(*of_slot);
+  if (auto order = check_order(map, rule); !order)
+    return pass_on(std::move(order));
+  if (auto names = NameCheck(map, direction, mesh).run(); !names)
     return pass_on(std::move(names));
   return map;
 }
 
-/// "map of parameter 'x' [320, 192] to slot 'y'", behind the rule's place.
-std::string describe(const MapUse& use, const std::string& parameter, const Shape* shape) {
-  return fmt::format("{}{}map of parameter '{}'{}{} to slot '{}'", use.map->where, use.map->where.empty() ? "" : ": ",
-                     parameter, shape ? " " : "", shape ? to_string(*shape) : "", use.slot);
+Values coordinates_of(const Mesh& mesh, Index rank) {
+  Values values;
+  const std::vector<Index> coordinates = mesh.coordinates(rank);
+  for (std::size_t a = 0; a < coordinates.size(); ++a)
+    values.emplace_back(mesh.axes()[a].name, coordinates[a]);
+  return values;
 }
 
-/// The factors of each dim that a view of `shape` has, by number of view dims; every dim takes at least one.
-std::optional<std::vector<std::size_t>> split(const Shape& view, const Shape& shape) {
-  std::vector<std::size_t> factors;
-  std::size_t at = 0;
-  for (Index extent : shape) {
-    const std::size_t first = at;
-    Index product = 1;
-    do {
-      if (at == view.size() || product > extent / view[at])
-        return std::nullopt;
-      product *= view[at++];
-    } while (product < extent);
-    factors.push_back(at - first);
+/// The value of a sum where each axis in it is where the sum is largest.
+Index largest(const Linear& sum, Index value, const Mesh& mesh, const Values& coordinates) {
+  for (const auto& [name, factor] : sum.terms)
+    if (const auto axis = mesh.find(name))
+      value += factor * ((factor > 0 ? mesh.axes()[*axis].size - 1 : 0) - find_value(coordinates, name).value_or(0));
+  return value;
+}
+
+/// Values first, then the coordinates of axes.
+Values with_coordinates(const Values& values, const Values& coordinates) {
+  Values all = values;
+  for (const auto& coordinate : coordinates)
+    if (!find_value(values, coordinate.first))
+      all.push_back(coordinate);
+  return all;
+}
+
+/// The names of a match that are numbers.
+Values numbers_of(const Bindings& bindings) {
+  Values values;
+  for (const auto& [name, text] : bindings.names)
+    if (const auto value = decimal(text))
+      values.emplace_back(name, *value);
+  return values;
+}
+
+std::string place_of(const Map& map) {
+  return map.where.empty() ? std::string{} : map.where + ": ";
+}
+
+/// Goes through the values of all names that a slot's name leaves open.
+class SlotExpansion {
+public:
+  SlotExpansion(const Map& map, const std::string& slot, Shape viewed, Bindings bindings, const Mesh& mesh,
+                Index worker)
+    : map_(map), slot_(slot), viewed_(std::move(viewed)), bindings_(std::move(bindings)), mesh_(mesh),
+      coordinates_(coordinates_of(mesh, worker)) {}
+
+  Result<std::vector<MapUse>> run() {
+    Values values = numbers_of(bindings_);
+    for (const std::string& name : map_.axes)
+      if (const std::string* text = bindings_.find(name);
+          text != nullptr && decimal(*text) != find_value(coordinates_, name))
+        return std::move(uses_);
+    if (auto done = expand(values); !done)
+      return pass_on(std::move(done));
+    return std::move(uses_);
   }
-  // what is left can only be ones; they belong to the last dim
-  if (!std::all_of(view.begin() + static_cast<std::ptrdiff_t>(at), view.end(), [](Index n) { return n == 1; }) ||
-      (shape.empty() && !view.empty()))
-    return std::nullopt;
-  if (!factors.empty())
-    factors.back() += view.size() - at;
-  return factors;
-}
 
-bool keeps_all_after(const std::vector<Part>& parts, std::size_t j) {
-  return std::all_of(parts.begin() + static_cast<std::ptrdiff_t>(j) + 1, parts.end(), [](const Part& part) {
-    return part.kept == Span{0, part.extent};
-  });
-}
-
-/// Sorted positions that the digits from part `j` on keep, offset by the digits before.
-void collect(const std::vector<Part>& parts, std::size_t j, Index offset, std::vector<Span>& out) {
-  auto push = [&](Index begin, Index end) {
-    if (begin == end)
-      return;
-    if (!out.empty() && out.back().end == begin)
-      out.back().end = end;
-    else
-      out.push_back({begin, end});
-  };
-  const Part& part = parts[j];
-  if (keeps_all_after(parts, j))
-    return push(offset + part.kept.begin * part.weight, offset + part.kept.end * part.weight);
-  for (Index digit = part.kept.begin; digit < part.kept.end; ++digit)
-    collect(parts, j + 1, offset + digit * part.weight, out);
-}
-
-/// Joins a part with the next one of the same slot dim where the next keeps all its digits: one range of positions.
-void join_parts(AppliedMap& applied) {
-  for (SlotDim& slot_dim : applied.slot_dims) {
-    std::vector<Part>& parts = applied.parts[slot_dim.dim];
-    for (std::size_t k = slot_dim.parts.size(); k-- > 1;) {
-      const std::size_t outer = slot_dim.parts[k - 1];
-      const std::size_t inner = slot_dim.parts[k];
-      const Part in = parts[inner];
-      if (inner != outer + 1 || in.kept != Span{0, in.extent})
-        continue;
-      Part& out = parts[outer];
-      out = {out.extent * in.extent, in.weight, {out.kept.begin * in.extent, out.kept.end * in.extent}, false};
-      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(inner));
-      for (SlotDim& other : applied.slot_dims)
-        if (other.dim == slot_dim.dim)
-          for (std::size_t& p : other.parts)
-            p -= p > inner ? 1 : 0;
-      slot_dim.parts.erase(slot_dim.parts.begin() + static_cast<std::ptrdiff_t>(k));
-    }
-  }
-}
-
-Result<AppliedMap> apply_unprefixed(const MapUse& use, const Shape& shape) {
-  const Map& map = *use.map;
-  const Shape& view = map.view ? *map.view : shape;
-  std::vector<std::size_t> factors(shape.size(), 1);
-  if (map.view) {
-    auto found = split(view, shape);
-    if (!found)
-      return fail(Code::invalid_topology,
-                  "the view {} does not split these dims (a view splits dims, in order, and never "
-                  "joins them)",
-                  to_string(view));
-    factors = std::move(*found);
-  }
-  if (map.slice && map.slice->size() != view.size())
-    return fail(Code::invalid_topology, "the slice has {} items, but there are {} dims", map.slice->size(),
-                view.size());
-
-  AppliedMap applied;
-  struct Kept {
-    std::size_t dim, part, order;
-  };
-  std::vector<Kept> sequence; // `order` counts the kept parts of a dim
-  std::size_t at = 0;
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    std::vector<Part> parts(factors[d]);
-    Index weight = 1;
-    for (std::size_t j = factors[d]; j-- > 0;) {
-      parts[j].extent = view[at + j];
-      parts[j].weight = weight;
-      weight *= view[at + j];
-    }
-    std::size_t order = 0;
-    for (std::size_t j = 0; j < factors[d]; ++j, ++at) {
-      Part& part = parts[j];
-      const SliceItem all;
-      const SliceItem& item = map.slice ? (*map.slice)[at] : all;
-      switch (item.kind) {
-      case SliceItem::Kind::all:
-        part.kept = {0, part.extent};
-        break;
-      case SliceItem::Kind::range:
-      case SliceItem::Kind::index:
-        part.kept = item.range;
-        break;
-      case SliceItem::Kind::bound:
-        part.kept = {use.bound[at], use.bound[at] + 1};
-        break;
+private:
+  /// The slot's name gives numbers to the names of its sums, as far as one name a sum is open. False: it cannot be.
+  bool solve(Values& values) const {
+    for (bool more = true; more;) {
+      more = false;
+      for (std::size_t i = 0; i < map_.slot.computed().size(); ++i) {
+        const Linear& sum = map_.slot.computed()[i];
+        const auto number = decimal(bindings_.computed[i]);
+        if (!number)
+          return false;
+        const Values all = with_coordinates(values, coordinates_);
+        const std::size_t open = sum.open_names(all);
+        if (open == 0 && sum.at(all) != number)
+          return false;
+        if (open != 1)
+          continue;
+        std::string name;
+        const auto value = sum.solve(all, *number, name);
+        if (!value || bindings_.find(name) != nullptr) // bound to a word
+          return false;
+        values.emplace_back(name, *value);
+        more = true;
       }
-      if (part.kept.end > part.extent)
-        return fail(Code::invalid_topology, "slice item {} keeps {}:{}, past the {} of its dim", at, part.kept.begin,
-                    part.kept.end, part.extent);
-      part.dropped = !keeps_dim(item);
-      if (!part.dropped)
-        sequence.push_back({d, j, order++});
     }
-    applied.parts.push_back(std::move(parts));
+    return true;
   }
-  if (map.transpose) {
-    if (sequence.size() < 2)
-      return fail(Code::invalid_topology, "fewer than two dims are kept, so there is nothing to transpose");
-    std::swap(sequence[sequence.size() - 1], sequence[sequence.size() - 2]);
-  }
-  for (std::size_t i = 0; i < sequence.size(); ++i) {
-    const Kept& now = sequence[i];
-    const bool joins = i > 0 && sequence[i - 1].dim == now.dim && sequence[i - 1].order + 1 == now.order;
-    if (!joins) {
-      applied.slot_dims.push_back({now.dim, {}});
-      applied.slot_shape.push_back(1);
+
+  Result<void> try_each(const Values& values, const std::string& name, Span range) {
+    if (range.end - range.begin > static_cast<Index>(most_uses))
+      return fail(Code::limit_exceeded, "{}'{}' takes more than {} values", place_of(map_), name, most_uses);
+    for (Index value = range.begin; value < range.end; ++value) {
+      Values more = values;
+      more.emplace_back(name, value);
+      if (auto done = expand(std::move(more)); !done)
+        return done;
     }
-    const Span& kept = applied.parts[now.dim][now.part].kept;
-    applied.slot_dims.back().parts.push_back(now.part);
-    applied.slot_shape.back() *= kept.end - kept.begin;
+    return {};
   }
-  join_parts(applied);
-  for (const auto& parts : applied.parts) {
-    Index stretches = 1;
-    for (std::size_t j = 0; j + 1 < parts.size(); ++j) {
-      if (keeps_all_after(parts, j))
-        break;
-      const Index digits = std::max<Index>(parts[j].kept.end - parts[j].kept.begin, 1);
-      if (stretches > most_stretches / digits)
-        return fail(Code::limit_exceeded, "the slice cuts a dim into more than {} stretches", most_stretches);
-      stretches *= digits;
-    }
-    std::vector<Span> kept;
-    collect(parts, 0, 0, kept);
-    applied.kept.push_back(std::move(kept));
+
+  Result<void> expand(Values values) {
+    if (!solve(values))
+      return {};
+    const Values all = with_coordinates(values, coordinates_);
+    const auto open = [&](const std::string& name) {
+      return !find_value(values, name) && bindings_.find(name) == nullptr;
+    };
+    if (map_.of_slot.slice)
+      for (std::size_t i = 0; i < map_.of_slot.slice->size(); ++i) {
+        const SliceItem& item = (*map_.of_slot.slice)[i];
+        if (item.kind == SliceItem::Kind::bound && open(item.name))
+          return try_each(values, item.name, item.limited ? item.range : Span{0, viewed_[i]});
+      }
+    for (const std::string& name : map_.parameter.names())
+      if (const auto limit = map_.parameter.limit(name); limit && open(name) && !mesh_.find(name))
+        return try_each(values, name, {limit->first, limit->second});
+    if (map_.of_parameter.slice)
+      for (std::size_t i = 0; i < map_.of_parameter.slice->size(); ++i) {
+        const SliceItem& item = (*map_.of_parameter.slice)[i];
+        if (item.kind != SliceItem::Kind::bound || !open(item.name))
+          continue;
+        if (item.limited)
+          return try_each(values, item.name, item.range);
+        const auto& view = map_.of_parameter.view;
+        if (view && view->extents[i] != View::rest && !in_slot_sum(item.name))
+          return try_each(values, item.name, {0, view->extents[i]});
+      }
+    // what is left stands in sums of the slot's slice: each of their numbers may be meant
+    if (map_.of_slot.slice)
+      for (std::size_t i = 0; i < map_.of_slot.slice->size(); ++i) {
+        const SliceItem& item = (*map_.of_slot.slice)[i];
+        if (item.kind != SliceItem::Kind::computed || item.sum.open_names(all) != 1)
+          continue;
+        for (Index number = 0; number < viewed_[i]; ++number) {
+          std::string name;
+          Values more = values;
+          if (const auto value = item.sum.solve(all, number, name)) {
+            more.emplace_back(name, *value);
+            if (auto done = expand(std::move(more)); !done)
+              return done;
+          }
+        }
+        return {};
+      }
+    return add(all);
   }
-  return applied;
-}
+
+  [[nodiscard]] bool in_slot_sum(std::string_view name) const {
+    if (map_.of_slot.slice)
+      for (const SliceItem& item : *map_.of_slot.slice)
+        for (const auto& term : item.sum.terms)
+          if (term.first == name)
+            return true;
+    return false;
+  }
+
+  Result<void> add(const Values& all) {
+    MapUse use;
+    use.map = &map_;
+    use.slot = slot_;
+    if (map_.of_parameter.slice)
+      for (const SliceItem& item : *map_.of_parameter.slice) {
+        use.bound.push_back(0);
+        if (item.kind != SliceItem::Kind::bound)
+          continue;
+        const auto value = find_value(all, item.name);
+        if (!value || (item.limited && (*value < item.range.begin || *value >= item.range.end)))
+          return {};
+        use.bound.back() = *value;
+      }
+    if (map_.of_slot.slice)
+      for (const SliceItem& item : *map_.of_slot.slice) {
+        use.slot_bound.push_back(0);
+        if (item.kind == SliceItem::Kind::computed)
+          use.slot_bound.back() = item.sum.at(all).value_or(-1);
+        if (item.kind != SliceItem::Kind::bound)
+          continue;
+        const auto value = find_value(all, item.name);
+        if (!value || (item.limited && (*value < item.range.begin || *value >= item.range.end)))
+          return {};
+        use.slot_bound.back() = *value;
+      }
+    use.slot_most = use.slot_bound;
+    Bindings told = bindings_;
+    for (const auto& [name, value] : all)
+      if (told.find(name) == nullptr)
+        told.names.emplace_back(name, std::to_string(value));
+    use.parameter = map_.parameter.substitute(told);
+    // "{x}" may bind a word on the slot's side and stand for digits on the parameter's: then the map does not apply.
+    if (!map_.parameter.match(use.parameter))
+      return {};
+    if (uses_.size() == most_uses)
+      return fail(Code::limit_exceeded, "{}slot '{}' is read in more than {} ways", place_of(map_), slot_, most_uses);
+    uses_.push_back(std::move(use));
+    return {};
+  }
+
+  const Map& map_;
+  const std::string& slot_;
+  Shape viewed_;
+  Bindings bindings_;
+  const Mesh& mesh_;
+  Values coordinates_;
+  std::vector<MapUse> uses_;
+};
 
 } // namespace
 
-Result<Map> Map::compile(const MapRule& rule, Direction direction) {
-  auto map = compile_unprefixed(rule, direction);
+Result<Map> Map::compile(const MapRule& rule, Direction direction, const Mesh& mesh) {
+  auto map = compile_unprefixed(rule, direction, mesh);
   if (!map)
     return fail(map.error().code, "{}: {}", rule.where, map.error().message);
   return map;
@@ -404,48 +703,49 @@ const Map& Map::identity() {
   return map;
 }
 
-Result<std::vector<MapUse>> uses_for_parameter(const Map& map, const std::string& name, const Shape& shape) {
+Result<std::vector<MapUse>> selections_of_parameter(const Map& map, const std::string& name, const Shape& shape) {
   std::vector<MapUse> uses;
-  auto bindings = map.parameter.match(name);
+  const auto bindings = map.parameter.match(name);
   if (!bindings)
     return uses;
-  const Shape& view = map.view ? *map.view : shape;
-  const std::size_t items = map.slice ? map.slice->size() : 0;
-  if (map.slice && items != view.size())
-    return fail(Code::invalid_topology, "{}: the slice has {} items, but parameter '{}' has shape {}", map.where, items,
-                name, to_string(shape));
+  auto viewed = view_of(map.of_parameter, shape);
+  if (!viewed)
+    return fail(viewed.error().code, "{}map of parameter '{}' {} to slot '{}': {}", place_of(map), name,
+                to_string(shape), map.slot.text(), viewed.error().message);
+  const std::size_t items = map.of_parameter.slice ? map.of_parameter.slice->size() : 0;
 
   // One odometer digit a bound name; a name that the parameter binds has one value.
   std::vector<Span> values(items, Span{0, 1});
+  std::size_t count = 1;
   for (std::size_t i = 0; i < items; ++i) {
-    const SliceItem& item = (*map.slice)[i];
+    const SliceItem& item = (*map.of_parameter.slice)[i];
     if (item.kind != SliceItem::Kind::bound)
       continue;
+    const Index extent = viewed->extents[i];
     if (const std::string* text = bindings->find(item.name)) {
-      const auto value = number(*text);
+      const auto value = decimal(*text);
       if (!value)
         return uses; // no number, so this name is not meant
       values[i] = {*value, *value + 1};
     } else {
-      values[i] = item.limited ? item.range : Span{0, view[i]};
-      if (values[i].end > view[i])
+      values[i] = item.limited ? item.range : Span{0, extent};
+      if (values[i].end > extent)
         return fail(Code::invalid_topology,
-                    "{}: slice item {} lets '{}' run to {}, past the {} of its dim in "
-                    "parameter '{}' {}",
-                    map.where, i, item.name, values[i].end, view[i], name, to_string(shape));
+                    "{}slice item {} lets '{}' run to {}, past the {} of its dim in parameter '{}' {}", place_of(map),
+                    i, item.name, values[i].end, extent, name, to_string(shape));
     }
     if (values[i].begin == values[i].end)
       return uses;
+    const Index length = values[i].end - values[i].begin;
+    if (static_cast<std::size_t>(length) > most_uses / count)
+      return fail(Code::limit_exceeded, "{}parameter '{}' has more than {} slots", place_of(map), name, most_uses);
+    count *= static_cast<std::size_t>(length);
   }
   std::vector<Index> digits(items);
   for (std::size_t i = 0; i < items; ++i)
     digits[i] = values[i].begin;
   for (;;) {
-    Bindings all = *bindings;
-    for (std::size_t i = 0; i < items; ++i)
-      if (const SliceItem& item = (*map.slice)[i]; item.kind == SliceItem::Kind::bound && !all.find(item.name))
-        all.names.emplace_back(item.name, std::to_string(digits[i]));
-    uses.push_back({&map, map.slot.substitute(all), digits});
+    uses.push_back({&map, name, map.slot.text(), digits, {}, {}});
     std::size_t i = items;
     while (i-- > 0) {
       if (++digits[i] < values[i].end)
@@ -457,91 +757,78 @@ Result<std::vector<MapUse>> uses_for_parameter(const Map& map, const std::string
   }
 }
 
-std::optional<SlotUse> use_for_slot(const Map& map, const std::string& slot) {
-  const auto bindings = map.slot.match(slot);
-  if (!bindings)
-    return std::nullopt;
-  SlotUse result;
-  result.use.map = &map;
-  result.use.slot = slot;
-  for (std::size_t i = 0; map.slice && i < map.slice->size(); ++i) {
-    const SliceItem& item = (*map.slice)[i];
-    result.use.bound.push_back(0);
-    if (item.kind != SliceItem::Kind::bound)
-      continue;
-    const auto value = number(*bindings->find(item.name));
-    if (!value || (item.limited && (*value < item.range.begin || *value >= item.range.end)))
-      return std::nullopt;
-    result.use.bound.back() = *value;
-  }
-  result.parameter = map.parameter.substitute(*bindings);
-  // "{x}" may bind a word on the slot's side and stand for digits on the parameter's: then the map does not apply.
-  if (!map.parameter.match(result.parameter))
-    return std::nullopt;
-  return result;
-}
-
-Result<AppliedMap> apply(const MapUse& use, const std::string& parameter, const Shape& shape) {
-  auto applied = apply_unprefixed(use, shape);
-  if (!applied)
-    return fail(applied.error().code, "{}: {}", describe(use, parameter, &shape), applied.error().message);
-  return applied;
-}
-
-Result<ShapeHints> parameter_shapes(const MapUse& use, const std::string& parameter, const Shape& slot_shape) {
-  const Map& map = *use.map;
-  ShapeHints hints;
-  if (map.view) {
-    // The view tells every extent but not which dims are parts of one: try each grouping of neighbours.
-    hints.exact = true;
-    const Shape& view = *map.view;
-    for (std::size_t joins = 0; joins < (std::size_t{1} << (view.size() - 1)); ++joins) {
-      Shape shape;
-      for (std::size_t d = 0; d < view.size(); ++d) {
-        if (d > 0 && (joins >> (d - 1) & 1) != 0)
-          shape.back() *= view[d];
-        else
-          shape.push_back(view[d]);
+Result<std::vector<MapUse>> uses_for_parameter(const Map& map, const std::string& name, const Shape& shape,
+                                               const Mesh& mesh, Index rank) {
+  auto selections = selections_of_parameter(map, name, shape);
+  if (!selections || selections->empty())
+    return selections;
+  std::vector<MapUse> uses;
+  const Bindings bindings = *map.parameter.match(name);
+  const Values coordinates = coordinates_of(mesh, rank);
+  const Values told = numbers_of(bindings);
+  for (MapUse& use : *selections) {
+    Bindings all = bindings;
+    Values numbers = told;
+    for (std::size_t i = 0; i < use.bound.size(); ++i)
+      if (const SliceItem& item = (*map.of_parameter.slice)[i];
+          item.kind == SliceItem::Kind::bound && !all.find(item.name)) {
+        all.names.emplace_back(item.name, std::to_string(use.bound[i]));
+        numbers.emplace_back(item.name, use.bound[i]);
       }
-      const auto applied = apply_unprefixed(use, shape);
-      if (applied && applied->slot_shape == slot_shape &&
-          std::find(hints.shapes.begin(), hints.shapes.end(), shape) == hints.shapes.end())
-        hints.shapes.push_back(std::move(shape));
+    numbers = with_coordinates(numbers, coordinates);
+    for (const std::string& axis : map.axes)
+      if (!all.find(axis))
+        all.names.emplace_back(axis, std::to_string(*find_value(coordinates, axis)));
+    bool meant = true; // a word where a number is wanted, or a number past a limit, is not
+    const auto value_of = [&](const Linear& sum) -> Result<Index> {
+      const auto value = sum.at(numbers);
+      meant = meant && value.has_value();
+      if (value && *value < 0)
+        return fail(Code::invalid_topology, "{}'{}' is {} for parameter '{}' on rank {}; it must not be below 0",
+                    place_of(map), sum.text, *value, name, rank);
+      return value.value_or(0);
+    };
+    for (const Linear& sum : map.slot.computed()) {
+      auto value = value_of(sum);
+      if (!value)
+        return pass_on(std::move(value));
+      all.computed.push_back(std::to_string(*value));
     }
-    if (hints.shapes.empty())
-      return fail(Code::invalid_topology, "{}: no parameter viewed as {} gives the slot's shape {} by this slice",
-                  describe(use, parameter, nullptr), to_string(view), to_string(slot_shape));
-    return hints;
-  }
-  Shape kept = slot_shape;
-  if (map.transpose) {
-    if (kept.size() < 2)
-      return fail(Code::invalid_topology, "{}: a slot of shape {} cannot be transposed",
-                  describe(use, parameter, nullptr), to_string(slot_shape));
-    std::swap(kept[kept.size() - 1], kept[kept.size() - 2]);
-  }
-  Shape shape;
-  if (!map.slice) {
-    shape = kept;
-  } else {
-    const auto count = static_cast<std::size_t>(std::count_if(map.slice->begin(), map.slice->end(), keeps_dim));
-    if (count != kept.size())
-      return fail(Code::invalid_topology, "{}: the slice keeps {} dims, the slot has shape {}",
-                  describe(use, parameter, nullptr), count, to_string(slot_shape));
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < map.slice->size(); ++i) {
-      const SliceItem& item = (*map.slice)[i];
-      const Index slot_extent = keeps_dim(item) ? kept[next++] : 1;
-      if (item.kind == SliceItem::Kind::all)
-        shape.push_back(slot_extent);
-      else if (item.kind == SliceItem::Kind::bound)
-        shape.push_back(std::max(use.bound[i] + 1, item.limited ? item.range.end : 0));
-      else
-        shape.push_back(item.range.end);
+    for (std::size_t i = 0; map.of_slot.slice && i < map.of_slot.slice->size(); ++i) {
+      const SliceItem& item = (*map.of_slot.slice)[i];
+      use.slot_bound.push_back(0);
+      use.slot_most.push_back(0);
+      if (item.kind == SliceItem::Kind::bound) {
+        const auto value = find_value(numbers, item.name);
+        meant = meant && value.has_value();
+        use.slot_bound.back() = use.slot_most.back() = value.value_or(0);
+      } else if (item.kind == SliceItem::Kind::computed) {
+        auto value = value_of(item.sum);
+        if (!value)
+          return pass_on(std::move(value));
+        use.slot_bound.back() = *value;
+        use.slot_most.back() = largest(item.sum, *value, mesh, coordinates);
+      }
     }
+    if (!meant)
+      continue;
+    use.slot = map.slot.substitute(all);
+    if (map.slot.match(use.slot))
+      uses.push_back(std::move(use));
   }
-  hints.shapes.push_back(std::move(shape));
-  return hints;
+  return uses;
+}
+
+Result<std::vector<MapUse>> uses_for_slot(const Map& map, const std::string& slot, const Shape& shape, const Mesh& mesh,
+                                          Index worker) {
+  auto bindings = map.slot.match(slot);
+  if (!bindings)
+    return std::vector<MapUse>{};
+  auto viewed = view_of(map.of_slot, shape);
+  if (!viewed)
+    return fail(viewed.error().code, "{}map of slot '{}' {} to parameter '{}': on the slot's side {}", place_of(map),
+                slot, to_string(shape), map.parameter.text(), viewed.error().message);
+  return SlotExpansion(map, slot, std::move(viewed->extents), std::move(*bindings), mesh, worker).run();
 }
 
 } // namespace deltawire::layout

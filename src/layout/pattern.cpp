@@ -9,10 +9,27 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-bool is_name(std::string_view text) {
-  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !text.empty() && letter(text.front()) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || is_digit(c); });
+/// "e" or "e=0:16".
+struct NameText {
+  std::string_view name;
+  std::optional<std::pair<Index, Index>> limit;
+};
+
+std::optional<NameText> read_name(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  NameText result{text.substr(0, equals), std::nullopt};
+  if (equals != std::string_view::npos) {
+    const std::string_view range = text.substr(equals + 1);
+    const std::size_t colon = range.find(':');
+    if (colon == std::string_view::npos)
+      return std::nullopt;
+    const auto begin = decimal(range.substr(0, colon));
+    const auto end = decimal(range.substr(colon + 1));
+    if (!begin || !end || *begin >= *end)
+      return std::nullopt;
+    result.limit = {*begin, *end};
+  }
+  return is_name(result.name) ? std::optional{result} : std::nullopt;
 }
 
 } // namespace
@@ -28,7 +45,14 @@ bool Pattern::has(std::string_view name) const noexcept {
   return std::find(names_.begin(), names_.end(), name) != names_.end();
 }
 
-Result<Pattern> Pattern::parse(std::string_view text) {
+std::optional<std::pair<Index, Index>> Pattern::limit(std::string_view name) const noexcept {
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    if (names_[i] == name)
+      return limits_[i];
+  return std::nullopt;
+}
+
+Result<Pattern> Pattern::parse(std::string_view text, bool may_compute) {
   if (text.empty())
     return fail(Code::invalid_topology, "a pattern is empty");
   Pattern pattern;
@@ -54,25 +78,42 @@ Result<Pattern> Pattern::parse(std::string_view text) {
       const std::size_t close = text.find('}', at);
       if (close == std::string_view::npos)
         return fail(Code::invalid_topology, "pattern '{}': '{{' without '}}'", text);
-      const std::string_view name = text.substr(at + 1, close - at - 1);
-      if (!is_name(name)) {
-        if (name.find_first_of("+-*/%") != std::string_view::npos)
-          return fail(Code::unsupported, "pattern '{}': computed names such as '{{{}}}' are not supported yet", text,
-                      name);
-        return fail(Code::invalid_topology,
-                    "pattern '{}': '{{{}}}' is no name; use letters, digits and '_', a letter first", text, name);
-      }
+      const std::string_view inside = text.substr(at + 1, close - at - 1);
       if (after_open_token() && pattern.tokens_.back().kind != Token::Kind::star)
         return fail(Code::invalid_topology, "pattern '{}': no text can tell '{{{}}}' from the name before it", text,
-                    name);
+                    inside);
       const bool fills_piece = (at == 0 || text[at - 1] == '.') && (close + 1 == text.size() || text[close + 1] == '.');
       end_literal();
-      const auto known = std::find(pattern.names_.begin(), pattern.names_.end(), name);
+      if (inside.find_first_of("+-* ") != std::string_view::npos && !inside.empty()) {
+        if (!may_compute)
+          return fail(Code::invalid_topology, "pattern '{}': '{{{}}}': only the slot of a map may compute a name", text,
+                      inside);
+        auto computed = Linear::parse(inside);
+        if (!computed)
+          return fail(Code::invalid_topology, "pattern '{}': {}", text, computed.error().message);
+        pattern.tokens_.push_back({Token::Kind::computed, {}, pattern.computed_.size()});
+        pattern.computed_.push_back(std::move(*computed));
+        at = close;
+        continue;
+      }
+      const auto read = read_name(inside);
+      if (!read)
+        return fail(Code::invalid_topology,
+                    "pattern '{}': '{{{}}}' is no name; use letters, digits and '_', a letter first, or name=0:8 for "
+                    "the numbers 0 to 7",
+                    text, inside);
+      const auto known = std::find(pattern.names_.begin(), pattern.names_.end(), read->name);
       const auto index = static_cast<std::size_t>(known - pattern.names_.begin());
-      if (known == pattern.names_.end())
-        pattern.names_.emplace_back(name);
-      else
+      if (known == pattern.names_.end()) {
+        pattern.names_.emplace_back(read->name);
+        pattern.limits_.push_back(read->limit);
+      } else {
         pattern.repeats_ = true;
+        if (read->limit && pattern.limits_[index] && read->limit != pattern.limits_[index])
+          return fail(Code::invalid_topology, "pattern '{}': '{}' has two limits", text, read->name);
+        if (read->limit)
+          pattern.limits_[index] = read->limit;
+      }
       pattern.tokens_.push_back({fills_piece ? Token::Kind::piece : Token::Kind::digits, {}, index});
       at = close;
     } else if (c == '}') {
@@ -93,6 +134,7 @@ struct Pattern::Matcher {
   std::vector<std::string_view> bound;
   std::vector<bool> is_bound;
   std::vector<std::string_view> stars;
+  std::vector<std::string_view> computed;
   std::vector<bool> failed;
 
   Matcher(const Pattern& p, std::string_view name)
@@ -127,12 +169,13 @@ struct Pattern::Matcher {
       const std::size_t end = std::min(text.find('.', at), text.size());
       return end > at && bind(token.name, index, at, end);
     }
-    case Token::Kind::digits: {
+    case Token::Kind::digits:
+    case Token::Kind::computed: {
       std::size_t end = at;
       while (end < text.size() && is_digit(text[end]))
         ++end;
       for (; end > at; --end)
-        if (bind(token.name, index, at, end))
+        if (token.kind == Token::Kind::digits ? bind(token.name, index, at, end) : compute(index, at, end))
           return true;
       return false;
     }
@@ -140,8 +183,22 @@ struct Pattern::Matcher {
     return false;
   }
 
+  /// Whether a computed number may be what it says is the map's to judge: it knows the coordinates.
+  bool compute(std::size_t index, std::size_t at, std::size_t end) {
+    computed.push_back(text.substr(at, end - at));
+    if (from(index + 1, end))
+      return true;
+    computed.pop_back();
+    return false;
+  }
+
   bool bind(std::size_t name, std::size_t index, std::size_t at, std::size_t end) {
     const std::string_view value = text.substr(at, end - at);
+    if (const auto& limit = pattern.limits_[name]) {
+      const auto number = decimal(value);
+      if (!number || *number < limit->first || *number >= limit->second)
+        return false;
+    }
     if (is_bound[name])
       return bound[name] == value && from(index + 1, end);
     is_bound[name] = true;
@@ -161,6 +218,7 @@ std::optional<Bindings> Pattern::match(std::string_view name) const {
   for (std::size_t i = 0; i < names_.size(); ++i)
     bindings.names.emplace_back(names_[i], std::string{matcher.bound[i]});
   bindings.stars.assign(matcher.stars.begin(), matcher.stars.end());
+  bindings.computed.assign(matcher.computed.begin(), matcher.computed.end());
   return bindings;
 }
 
@@ -172,6 +230,8 @@ std::string Pattern::substitute(const Bindings& bindings) const {
       result += token.text;
     else if (token.kind == Token::Kind::star)
       result += bindings.stars[star++];
+    else if (token.kind == Token::Kind::computed)
+      result += bindings.computed[token.name];
     else
       result += *bindings.find(names_[token.name]);
   }

@@ -19,14 +19,17 @@ struct PlacementRule {
   std::string where;
 };
 
-/// [[trainer.map]] / [[worker.map]]: how a parameter covers a slot. Empty text = not given.
+/// [[trainer.map]] / [[worker.map]]: how a parameter covers a slot. Empty = not given.
 struct MapRule {
   std::string parameter;  ///< pattern, may bind {names}
-  std::string slot;       ///< name with {names} substituted; empty: same as the parameter
-  std::string view;       ///< "[8, 4, 64, 512]"
+  std::string slot;       ///< name with {names} and computed {l + 8*pp} substituted; empty: same as the parameter
+  std::string view;       ///< "[8, 4, 64, 512]", "[:, (2, :), :]"
   std::string slice;      ///< "[e, 0:768, :]", items of the viewed dims
   bool transpose = false; ///< swaps the last two dims after slicing
   std::string where;
+  std::vector<Index> permute = {}; ///< dim i of the slot is dim permute[i] of what slice keeps
+  std::string slot_view = {};      ///< as view, of the slot
+  std::string slot_slice = {};     ///< as slice, of the slot; an item may compute: "e + 16*ep"
 };
 
 /// [[trainer.parameter]] / [[worker.parameter]]: facts that the maps do not tell.

@@ -24,6 +24,7 @@ struct ParameterFact {
 struct SlotPart {
   AppliedMap applied;
   std::uint32_t slot = 0;
+  bool owned = true; ///< trainer: this rank contributes it
 };
 
 /// A worker's parameter: what it is, what this worker holds, and the slots it is made of.
@@ -38,6 +39,21 @@ std::string list_of(const std::vector<std::string>& names) {
   for (const std::string& name : names)
     text += (text.empty() ? "'" : ", '") + name + "'";
   return text.empty() ? "none" : text;
+}
+
+/// The rank that is at 0 on these axes, and where `rank` is on the others.
+Index rank_at_zero(const Mesh& mesh, Index rank, std::span<const std::string> axes) {
+  const std::vector<Index> coordinates = mesh.coordinates(rank);
+  Index result = 0;
+  for (std::size_t a = 0; a < coordinates.size(); ++a) {
+    const bool zero = std::find(axes.begin(), axes.end(), mesh.axes()[a].name) != axes.end();
+    result = result * mesh.axes()[a].size + (zero ? 0 : coordinates[a]);
+  }
+  return result;
+}
+
+std::string place_of(const Map& map) {
+  return map.where.empty() ? std::string{} : map.where + ": ";
 }
 
 /// Local strides of a tensor, checked: one a dim, positive, no two elements in one place. `where` opens the message.
@@ -86,9 +102,11 @@ struct Side::Compiled {
 
   [[nodiscard]] const char* side() const { return role == Role::trainer ? "trainer" : "worker"; }
   [[nodiscard]] const ParameterRule* fact(const std::string& name) const;
-  [[nodiscard]] Result<std::vector<MapUse>> uses(const std::string& name, const Shape& shape) const;
+  [[nodiscard]] Result<std::vector<MapUse>> uses(const std::string& name, const Shape& shape, Index rank) const;
   [[nodiscard]] Result<std::vector<Span>> segments(const std::string& name, const Shape& shape, std::size_t dim) const;
   [[nodiscard]] Result<Shard> shard(const std::string& name, const Shape& shape, Index rank) const;
+  [[nodiscard]] Result<bool> owns(const Map& map, const std::string& name, const Shard& shard, Index rank) const;
+  [[nodiscard]] Result<bool> read_elsewhere(const Map& map, const SlotSpec& slot) const;
   [[nodiscard]] Result<void> check_place(Role wanted, Index rank, const char* call) const;
   [[nodiscard]] bool check_coverage(const std::string& name, const Shape& shape, std::span<const SlotPart> parts,
                                     std::span<const SlotSpec> slots, Problems& problems) const;
@@ -106,34 +124,38 @@ const ParameterRule* Side::Compiled::fact(const std::string& name) const {
 }
 
 /// All uses of all maps that match; the identity where none does.
-Result<std::vector<MapUse>> Side::Compiled::uses(const std::string& name, const Shape& shape) const {
+Result<std::vector<MapUse>> Side::Compiled::uses(const std::string& name, const Shape& shape, Index rank) const {
   std::vector<MapUse> result;
   for (const Map& map : maps) {
-    auto some = uses_for_parameter(map, name, shape);
+    auto some = uses_for_parameter(map, name, shape, rules.mesh, rank);
     if (!some)
       return some;
     result.insert(result.end(), std::make_move_iterator(some->begin()), std::make_move_iterator(some->end()));
   }
   if (result.empty())
-    result.push_back({&Map::identity(), name, {}});
+    result.push_back({&Map::identity(), name, name, {}, {}, {}});
   return result;
 }
 
 /// What a by-slice cut of `dim` treats on its own: each interval that a map keeps, and each gap between them (padding).
 Result<std::vector<Span>> Side::Compiled::segments(const std::string& name, const Shape& shape, std::size_t dim) const {
-  auto all = uses(name, shape);
-  if (!all)
-    return pass_on(std::move(all));
+  std::vector<MapUse> all;
+  for (const Map& map : maps) {
+    auto some = selections_of_parameter(map, name, shape);
+    if (!some)
+      return pass_on(std::move(some));
+    all.insert(all.end(), std::make_move_iterator(some->begin()), std::make_move_iterator(some->end()));
+  }
   struct Kept {
     Span span;
     const MapUse* use;
   };
   std::vector<Kept> kept;
-  for (const MapUse& use : *all) {
-    auto applied = apply(use, name, shape);
-    if (!applied)
-      return pass_on(std::move(applied));
-    const auto& spans = applied->kept[dim];
+  for (const MapUse& use : all) {
+    auto positions = kept_positions(use, shape);
+    if (!positions)
+      return pass_on(std::move(positions));
+    const auto& spans = (*positions)[dim];
     if (spans.size() > 1)
       return fail(Code::invalid_topology, "the map {} to slot '{}' keeps {} intervals of this dim, not one",
                   use.map->where, use.slot, spans.size());
@@ -175,6 +197,42 @@ Result<Shard> Side::Compiled::shard(const std::string& name, const Shape& shape,
                   [&](std::size_t dim) { return segments(name, shape, dim); });
 }
 
+/// Whether this rank contributes what the map makes of a shard. An axis that the slot's name counts with gives each of
+/// its coordinates a parameter of its own under the same name: it does not replicate, and cannot cut.
+Result<bool> Side::Compiled::owns(const Map& map, const std::string& name, const Shard& here, Index rank) const {
+  if (map.axes.empty())
+    return here.owner;
+  const auto first = shard(name, here.full_shape, rank_at_zero(rules.mesh, rank, map.axes));
+  if (!first)
+    return pass_on(Result<Shard>(first));
+  if (first->dims != here.dims)
+    return fail(Code::invalid_topology,
+                "{}slot '{}' counts with the coordinate of axis {}, and a placement cuts parameter '{}' along it; each "
+                "coordinate has a parameter of its own there, so drop one of the two",
+                place_of(map), map.slot.text(), list_of(map.axes), name);
+  return first->owner;
+}
+
+/// Whether a worker at other coordinates of the map's axes reads the slot.
+Result<bool> Side::Compiled::read_elsewhere(const Map& map, const SlotSpec& slot) const {
+  if (map.axes.empty() || !map.slot.match(slot.name))
+    return false;
+  for (Index worker = 0; worker < rules.mesh.size(); ++worker) {
+    std::vector<std::string> others;
+    for (const Axis& axis : rules.mesh.axes())
+      if (std::find(map.axes.begin(), map.axes.end(), axis.name) == map.axes.end())
+        others.push_back(axis.name);
+    if (rank_at_zero(rules.mesh, worker, others) != worker)
+      continue;
+    auto uses = uses_for_slot(map, slot.name, slot.shape, rules.mesh, worker);
+    if (!uses)
+      return pass_on(std::move(uses));
+    if (!uses->empty())
+      return true;
+  }
+  return false;
+}
+
 Result<void> Side::Compiled::check_place(Role wanted, Index rank, const char* call) const {
   if (role != wanted)
     return fail(Code::internal, "{} on the {}'s side of the topology", call, side());
@@ -211,9 +269,9 @@ Result<Side> Side::compile(SideRules rules, Role role) {
   compiled->rules = std::move(rules);
   compiled->role = role;
   Problems problems;
-  const auto direction = role == Role::trainer ? Map::Direction::from_parameter : Map::Direction::from_slot;
+  const auto direction = role == Role::trainer ? Direction::from_parameter : Direction::from_slot;
   for (const MapRule& rule : compiled->rules.maps) {
-    if (auto map = Map::compile(rule, direction))
+    if (auto map = Map::compile(rule, direction, compiled->rules.mesh))
       compiled->maps.push_back(std::move(*map));
     else
       problems.add(std::move(map).error());
@@ -269,12 +327,20 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
   Declaration result;
   Problems problems;
   std::unordered_map<std::string, std::uint32_t> parameters;
+  /// What the maps tell of a slot before its shape is known.
   struct Source {
     std::uint32_t slot;
     std::string parameter;
-    std::string where;
+    bool whole; ///< one parameter is all of it
+    std::vector<ShapeHint> shapes;
   };
   std::unordered_map<std::string, Source> sources;
+  struct Provided {
+    std::uint32_t parameter;
+    Shard shard;
+    std::vector<MapUse> uses;
+  };
+  std::vector<Provided> provided;
   for (const LocalTensor& tensor : tensors) {
     const auto number = static_cast<std::uint32_t>(result.parameters.size());
     if (!parameters.emplace(tensor.name, number).second) {
@@ -294,45 +360,80 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
       problems.add(std::move(strides).error());
       continue;
     }
-    auto uses = side.uses(tensor.name, tensor.shape);
+    auto uses = side.uses(tensor.name, tensor.shape, rank);
     if (!uses) {
       problems.add(std::move(uses).error());
       continue;
     }
     result.parameters.push_back({tensor.name, tensor.dtype, tensor.shape, shard->local_shape, *strides});
-    std::vector<SlotPart> parts;
     bool fits = true;
     for (const MapUse& use : *uses) {
-      auto applied = apply(use, tensor.name, tensor.shape);
-      if (!applied) {
-        problems.add(std::move(applied).error());
+      auto shapes = slot_shapes(use, tensor.shape);
+      if (!shapes) {
+        problems.add(std::move(shapes).error());
         fits = false;
         continue;
       }
-      const auto [known, added] = sources.try_emplace(
-        use.slot, Source{static_cast<std::uint32_t>(result.slots.size()), tensor.name, use.map->where});
+      const bool whole = use.map->of_slot.takes_all();
+      const auto [known, added] =
+        sources.try_emplace(use.slot, Source{static_cast<std::uint32_t>(result.slots.size()), tensor.name, whole, {}});
+      Source& source = known->second;
       if (added) {
-        result.slots.push_back({use.slot, tensor.dtype, applied->slot_shape});
-      } else {
-        // No map fills a part of a slot yet, so a second source is never right.
-        const SlotSpec& slot = result.slots[known->second.slot];
-        const bool agree = slot.shape == applied->slot_shape && slot.dtype == tensor.dtype;
-        problems.add(Code::invalid_topology,
-                     "slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}", use.slot,
-                     known->second.parameter, to_string(slot.dtype), to_string(slot.shape), tensor.name,
-                     to_string(tensor.dtype), to_string(applied->slot_shape), agree ? "" : " (and they differ)");
-        fits = false;
+        result.slots.push_back({use.slot, tensor.dtype, {}});
+        source.shapes = std::move(*shapes);
+        continue;
       }
-      parts.push_back({std::move(*applied), known->second.slot});
+      const DType dtype = result.slots[source.slot].dtype;
+      std::vector<ShapeHint> common = common_shapes(source.shapes, *shapes);
+      if (!common.empty() && dtype == tensor.dtype && !whole && !source.whole) {
+        source.shapes = std::move(common);
+        continue;
+      }
+      problems.add(Code::invalid_topology,
+                   "{}slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}{}",
+                   place_of(*use.map), use.slot, source.parameter, to_string(dtype),
+                   to_string(source.shapes.front().shape), tensor.name, to_string(tensor.dtype),
+                   to_string(shapes->front().shape),
+                   common.empty() || dtype != tensor.dtype ? " (and they differ)" : "",
+                   whole || source.whole ? "; where several parameters fill a slot, slot_slice says which part each is"
+                                         : "; slot_view can tell the extents of the slot");
+      fits = false;
     }
-    if (!fits || !side.check_coverage(tensor.name, tensor.shape, parts, result.slots, problems) || !shard->owner)
+    if (fits)
+      provided.push_back({number, std::move(*shard), std::move(*uses)});
+  }
+  for (const auto& [name, source] : sources)
+    // Viewed numbers that nothing tells to be parts of one dim are dims.
+    result.slots[source.slot].shape =
+      std::max_element(source.shapes.begin(), source.shapes.end(), [](const ShapeHint& a, const ShapeHint& b) {
+        return a.shape.size() < b.shape.size();
+      })->shape;
+  for (const Provided& tensor : provided) {
+    const ParameterSpec& parameter = result.parameters[tensor.parameter];
+    std::vector<SlotPart> parts;
+    bool fits = true;
+    for (const MapUse& use : tensor.uses) {
+      const std::uint32_t slot = sources.at(use.slot).slot;
+      auto applied = apply(use, parameter.full_shape, result.slots[slot].shape);
+      auto owner = side.owns(*use.map, parameter.name, tensor.shard, rank);
+      if (!applied || !owner) {
+        problems.add(applied ? std::move(owner).error() : std::move(applied).error());
+        fits = false;
+        continue;
+      }
+      parts.push_back({std::move(*applied), slot, *owner});
+    }
+    if (!fits || !side.check_coverage(parameter.name, parameter.full_shape, parts, result.slots, problems))
       continue;
-    for (const SlotPart& part : parts)
-      for (Region& region : compose(part.applied, *shard, *strides)) {
-        region.parameter = number;
+    for (const SlotPart& part : parts) {
+      if (!part.owned)
+        continue;
+      for (Region& region : compose(part.applied, tensor.shard, parameter.strides)) {
+        region.parameter = tensor.parameter;
         region.slot = part.slot;
         result.regions.push_back(std::move(region));
       }
+    }
   }
   if (problems.any())
     return tl::make_unexpected(problems.failure());
@@ -345,53 +446,30 @@ Result<Shape> Side::Compiled::worker_shape(const std::string& name, std::span<co
                                            std::span<const SlotSpec> catalogue) const {
   if (const ParameterRule* rule = fact(name); rule && rule->shape)
     return *rule->shape;
-  std::optional<std::vector<Shape>> exact; // what every viewed use allows
-  std::optional<Shape> least;              // what the others need at least
+  std::vector<ShapeHint> agreed; // what all uses so far allow
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    auto hints = parameter_shapes(uses[i], name, catalogue[slots[i]].shape);
+    auto hints = parameter_shapes(uses[i], catalogue[slots[i]].shape);
     if (!hints)
       return pass_on(std::move(hints));
-    if (hints->exact) {
-      if (!exact)
-        exact = hints->shapes;
-      std::erase_if(*exact, [&](const Shape& shape) {
-        return std::find(hints->shapes.begin(), hints->shapes.end(), shape) == hints->shapes.end();
-      });
-      continue;
-    }
-    const Shape& shape = hints->shapes.front();
-    if (!least)
-      least = shape;
-    if (least->size() != shape.size())
-      return fail(Code::invalid_topology,
-                  "worker parameter '{}': its maps disagree on the number of dims ({} at slot '{}', {} at slot '{}')",
-                  name, least->size(), uses.front().slot, shape.size(), uses[i].slot);
-    for (std::size_t d = 0; d < shape.size(); ++d)
-      (*least)[d] = std::max((*least)[d], shape[d]);
+    std::vector<ShapeHint> both = i == 0 ? *hints : common_shapes(agreed, *hints);
+    if (both.empty())
+      return fail(Code::disagreement,
+                  "worker parameter '{}': its maps agree on no shape: slot '{}' {} makes it {}, slot '{}' {} makes it "
+                  "{}",
+                  name, uses.front().slot, to_string(catalogue[slots.front()].shape), to_string(agreed.front().shape),
+                  uses[i].slot, to_string(catalogue[slots[i]].shape), to_string(hints->front().shape));
+    agreed = std::move(both);
   }
-  if (!exact)
-    return *least;
-  if (least)
-    std::erase_if(*exact, [&](const Shape& shape) {
-      if (shape.size() != least->size())
-        return true;
-      for (std::size_t d = 0; d < shape.size(); ++d)
-        if (shape[d] < (*least)[d])
-          return true;
-      return false;
-    });
-  if (exact->empty())
-    return fail(Code::invalid_topology, "worker parameter '{}': its maps agree on no shape", name);
-  if (exact->size() > 1) {
+  if (agreed.size() > 1) {
     std::string candidates;
-    for (const Shape& shape : *exact)
-      candidates += (candidates.empty() ? "" : " or ") + to_string(shape);
+    for (const ShapeHint& hint : agreed)
+      candidates += (candidates.empty() ? "" : " or ") + to_string(hint.shape);
     return fail(Code::invalid_topology,
-                "worker parameter '{}': its views leave open which dims are one ({}); add a [[worker.parameter]] with "
-                "its shape",
+                "worker parameter '{}': its views leave open which dims are one ({}); put parentheses around the parts "
+                "of a dim in the view, or add a [[worker.parameter]] with its shape",
                 name, candidates);
   }
-  return exact->front();
+  return agreed.front().shape;
 }
 
 /// All parameters that a worker holds, in order of their first slot.
@@ -405,10 +483,10 @@ Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const Slot
   std::unordered_map<std::string, std::size_t> known;
   std::unordered_map<std::string, std::uint32_t> slot_names;
   Problems problems;
-  auto add = [&](const std::string& parameter, MapUse use, std::uint32_t slot) {
-    const auto [place, added] = known.emplace(parameter, groups.size());
+  auto add = [&](MapUse use, std::uint32_t slot) {
+    const auto [place, added] = known.emplace(use.parameter, groups.size());
     if (added)
-      groups.push_back({parameter, {}, {}});
+      groups.push_back({use.parameter, {}, {}});
     groups[place->second].uses.push_back(std::move(use));
     groups[place->second].slots.push_back(slot);
   };
@@ -424,15 +502,22 @@ Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const Slot
       continue;
     }
     bool mapped = false;
-    for (const Map& map : maps)
-      if (auto use = use_for_slot(map, name)) {
-        add(use->parameter, std::move(use->use), slot);
+    for (const Map& map : maps) {
+      auto uses = uses_for_slot(map, name, catalogue[s].shape, rules.mesh, index);
+      auto elsewhere = uses && uses->empty() && !mapped ? read_elsewhere(map, catalogue[s]) : Result<bool>(false);
+      if (!uses || !elsewhere) {
+        problems.add(uses ? std::move(elsewhere).error() : std::move(uses).error());
         mapped = true;
+        continue;
       }
+      mapped = mapped || !uses->empty() || *elsewhere;
+      for (MapUse& use : *uses)
+        add(std::move(use), slot);
+    }
     const bool listed = std::any_of(unused.begin(), unused.end(),
                                     [&](const Pattern& pattern) { return pattern.match(name).has_value(); });
     if (!mapped && !listed)
-      add(name, {&Map::identity(), name, {}}, slot);
+      add({&Map::identity(), name, name, {}, {}, {}}, slot);
   }
 
   std::vector<WorkerParameter> result;
@@ -455,22 +540,13 @@ Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const Slot
                      first.name, to_string(first.dtype), slot.name, to_string(slot.dtype));
         fits = false;
       }
-      auto applied = apply(group.uses[i], group.name, *shape);
+      auto applied = apply(group.uses[i], *shape, slot.shape);
       if (!applied) {
         problems.add(std::move(applied).error());
         fits = false;
         continue;
       }
-      if (applied->slot_shape != slot.shape) {
-        const std::string& where = group.uses[i].map->where;
-        problems.add(Code::disagreement,
-                     "{}{}worker parameter '{}' {} has {} for slot '{}', but the trainer's slot is {}", where,
-                     where.empty() ? "" : ": ", group.name, to_string(*shape), to_string(applied->slot_shape),
-                     slot.name, to_string(slot.shape));
-        fits = false;
-        continue;
-      }
-      parameter.parts.push_back({std::move(*applied), group.slots[i]});
+      parameter.parts.push_back({std::move(*applied), group.slots[i], true});
     }
     if (!fits || !check_coverage(group.name, *shape, parameter.parts, catalogue, problems))
       continue;
@@ -479,6 +555,14 @@ Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const Slot
       problems.add(std::move(shard_here).error());
       continue;
     }
+    for (const MapUse& use : group.uses)
+      if (auto cut = owns(*use.map, group.name, *shard_here, index); !cut) {
+        problems.add(std::move(cut).error());
+        fits = false;
+        break;
+      }
+    if (!fits)
+      continue;
     parameter.shard = std::move(*shard_here);
     parameter.spec.local_shape = parameter.shard.local_shape;
     parameter.spec.strides = row_major_strides(parameter.spec.local_shape);

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 namespace deltawire::test {
@@ -59,6 +61,8 @@ public:
   Scenario read() {
     scenario_.title = text(root_, "title");
     scenario_.topology = text(root_, "topology");
+    for (const toml::table* table : tables(root_, "maps"))
+      read_map_file(*table);
     for (const std::string& part : texts(root_, "refused"))
       scenario_.refused.push_back(part);
     for (const toml::table* table : tables(root_, "tensor"))
@@ -211,6 +215,24 @@ private:
       edits.push_back(std::move(edit));
     }
     return edits;
+  }
+
+  /// A file of tools/maps, adapted: pairs of what stands there, at least once, and what is put instead.
+  void read_map_file(const toml::table& table) {
+    const std::string name = text(table, "file");
+    std::ifstream file(std::string(DELTAWIRE_MAPS) + "/" + name);
+    if (!file)
+      refuse(fmt::format("no file '{}' in tools/maps", name));
+    std::string content{std::istreambuf_iterator<char>(file), {}};
+    const std::vector<std::string> replace = texts(table, "replace");
+    for (std::size_t i = 0; i + 1 < replace.size(); i += 2) {
+      std::size_t at = content.find(replace[i]);
+      if (at == std::string::npos)
+        refuse(fmt::format("'{}' does not contain '{}'", name, replace[i]));
+      for (; at != std::string::npos; at = content.find(replace[i], at + replace[i + 1].size()))
+        content.replace(at, replace[i].size(), replace[i + 1]);
+    }
+    scenario_.files.emplace_back(name, std::move(content));
   }
 
   void read_update(const toml::table& table) {

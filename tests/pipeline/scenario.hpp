@@ -50,7 +50,8 @@ struct Update {
 
 struct Scenario {
   std::string title;
-  std::string topology; ///< TOML
+  std::string topology;                                   ///< TOML
+  std::vector<std::pair<std::string, std::string>> files; ///< name and text of what the topology includes
   std::vector<Values> tensors;
   std::vector<std::vector<Held>> ranks;
   std::vector<std::vector<Held>> workers;

@@ -77,6 +77,8 @@ std::vector<std::string> inproc_overrides() {
 Session::Session(const Scenario& scenario, const std::vector<std::string>& overrides)
   : scenario_(&scenario), committed_(scenario.workers.size()) {
   topology_ = folder_.write("topology.toml", scenario.topology);
+  for (const auto& [name, text] : scenario.files)
+    folder_.write(name, text);
   overrides_ = inproc_overrides();
   overrides_.insert(overrides_.end(), overrides.begin(), overrides.end());
   for (std::uint32_t r = 0; r < scenario.ranks.size(); ++r) {

@@ -34,6 +34,9 @@ slice = "[:, 0:2, :, :]"
 [[trainer.map]]
 parameter = "w2"
 transpose = true
+permute = [1, 0]
+slot_view = "[2, 3]"
+slot_slice = "[e + 4*pp, :]"
 [[trainer.parameter]]
 name = "lm_head.weight"
 shape = [152064, 1024]
@@ -103,11 +106,14 @@ TEST_CASE("every supported key arrives typed") {
   CHECK(t.trainer.maps[0].where == files.path("t.toml") + ":9");
   CHECK(t.trainer.maps[1].slot.empty());
   CHECK(t.trainer.maps[1].transpose);
+  CHECK(t.trainer.maps[1].permute == std::vector<layout::Index>{1, 0});
+  CHECK(t.trainer.maps[1].slot_view == "[2, 3]");
+  CHECK(t.trainer.maps[1].slot_slice == "[e + 4*pp, :]");
   REQUIRE(t.trainer.parameters.size() == 1);
   CHECK(t.trainer.parameters[0].name == "lm_head.weight");
   CHECK(t.trainer.parameters[0].shape == layout::Shape{152064, 1024});
   CHECK(t.trainer.parameters[0].padding);
-  CHECK(t.trainer.parameters[0].where == files.path("t.toml") + ":17");
+  CHECK(t.trainer.parameters[0].where == files.path("t.toml") + ":20");
 
   CHECK(t.worker.mesh.size() == 6);
   CHECK(t.workers_per_replica() == 3);
@@ -203,11 +209,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "t.toml:4: worker.placement.axes: not supported yet"},
          {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
           "t.toml:4: trainer.placement.wire_dtype: not supported yet"},
-         {"[[trainer.map]]\nparameter = \"*\"\nslot_view = \"[2]\"",
-          "t.toml:3: trainer.map.slot_view: not supported yet"},
-         {"[[trainer.map]]\nparameter = \"*\"\nslot_slice = \"[:]\"",
-          "t.toml:3: trainer.map.slot_slice: not supported yet"},
-         {"[[worker.map]]\nparameter = \"*\"\npermute = [1, 0]", "t.toml:3: worker.map.permute: not supported yet"},
          {"[[worker.map]]\nparameter = \"*\"\nshard = [\"tp:0\"]", "t.toml:3: worker.map.shard: not supported yet"},
          {"[transport]\nsecret_file = \"key\"",
           "t.toml:2: transport.secret_file: not supported yet: connections are not encrypted"},

@@ -127,7 +127,7 @@ TEST_CASE("a pattern with many stars is matched in bounded time") {
   CHECK(!pattern->match(std::string(2000, 'a')));
 }
 
-TEST_CASE("malformed patterns are refused, computed names as not supported yet") {
+TEST_CASE("malformed patterns are refused") {
   check_refused(Pattern::parse("a{b"), Code::invalid_topology, {"'{' without '}'"});
   check_refused(Pattern::parse("a}b"), Code::invalid_topology, {"'}' without '{'"});
   check_refused(Pattern::parse("a{}b"), Code::invalid_topology, {"is no name"});
@@ -135,7 +135,12 @@ TEST_CASE("malformed patterns are refused, computed names as not supported yet")
   check_refused(Pattern::parse("a**b"), Code::invalid_topology, {"'**'"});
   check_refused(Pattern::parse("a{b}{c}"), Code::invalid_topology, {"'{c}'"});
   check_refused(Pattern::parse(""), Code::invalid_topology, {"empty"});
-  check_refused(Pattern::parse("a.{l + 8*pp}"), Code::unsupported, {"{l + 8*pp}", "not supported yet"});
+  check_refused(Pattern::parse("a.{l + 8*pp}"), Code::invalid_topology, {"{l + 8*pp}", "only the slot of a map"});
+  check_refused(Pattern::parse("a.{l=4:4}"), Code::invalid_topology, {"{l=4:4}", "name=0:8"});
+  check_refused(Pattern::parse("a.{l=0:4}.{l=0:5}"), Code::invalid_topology, {"'l' has two limits"});
+  check_refused(Pattern::parse("a.{l + }", true), Code::invalid_topology, {"a name or a number is missing"});
+  check_refused(Pattern::parse("a.{l*k}", true), Code::invalid_topology, {"'l' times 'k'"});
+  check_refused(Pattern::parse("a.{l - -3}", true), Code::invalid_topology, {"missing"});
 }
 
 TEST_CASE("malformed maps are refused with file, line and the item") {
@@ -146,11 +151,17 @@ TEST_CASE("malformed maps are refused with file, line and the item") {
   check_refused(compile_map(map_rule("p", "s", "[5:4]")), invalid_topology, {"keeps nothing"});
   check_refused(compile_map(map_rule("p", "s", "[1:]")), invalid_topology, {"'1:'", "both ends"});
   check_refused(compile_map(map_rule("p", "s", "[-1]")), invalid_topology, {"'-1'"});
-  check_refused(compile_map(map_rule("p", "s", "[0:8:2]")), unsupported, {"f.toml:7", "not supported yet"});
+  check_refused(compile_map(map_rule("p", "s", "[0:8:0]")), invalid_topology, {"f.toml:7", "'0:8:0'", "step"});
+  check_refused(compile_map(map_rule("p", "s{e}", "[e=0:8:2]")), invalid_topology, {"a name takes no step"});
+  check_refused(compile_map(map_rule("p", "s", "[e + 1]")), invalid_topology, {"'e + 1'", "slot_slice"});
   check_refused(compile_map(map_rule("p", "s", "[999999999999999999999]")), invalid_topology, {"none of"});
   check_refused(compile_map(map_rule("p", "s{e}", "[e=3, :]")), invalid_topology, {"name=a:b"});
   check_refused(compile_map(map_rule("p", "s{e}", "[e, e]")), invalid_topology, {"'e' is bound twice"});
   check_refused(compile_map(map_rule("p", "s", "", "[0, 4]")), invalid_topology, {"view", "'0'"});
+  check_refused(compile_map(map_rule("p", "s", "", "[(2, 4]")), invalid_topology, {"'(' without ')'"});
+  check_refused(compile_map(map_rule("p", "s", "", "[(2, (4, 5))]")), invalid_topology, {"parentheses"});
+  check_refused(compile_map(map_rule("p", "s", "", "[(:, 2, :)]")), invalid_topology, {"':' twice"});
+  check_refused(compile_map(map_rule("p", "s", "", "[()]")), invalid_topology, {"no extent"});
   check_refused(compile_map(map_rule("p", "s", "", "[]")), invalid_topology, {"at least one dim"});
   check_refused(compile_map(map_rule("p", "s", "[:]", "[2, 4]")), invalid_topology, {"1 items", "2 dims"});
   check_refused(compile_map(map_rule("p", "s", "[0, :]", "", true)), invalid_topology, {"transpose"});
@@ -159,9 +170,9 @@ TEST_CASE("malformed maps are refused with file, line and the item") {
   check_refused(compile_map(map_rule("p{e}", "s{e}", "[e=0:4, :]")), invalid_topology, {"drop '=0:4'"});
   check_refused(compile_map(map_rule("*.p", "*.s.*")), invalid_topology, {"1 '*'", "has 2"});
   check_refused(compile_map(map_rule("p.{l}", "s"), Side::Role::worker), invalid_topology,
-                {"f.toml:7", "parameter 'p.{l}'", "does not bind 'l'"});
+                {"f.toml:7", "parameter 'p.{l}'", "does not bind 'l'", "{l=0:8}"});
   check_refused(compile_map(map_rule("*", "s"), Side::Role::worker), invalid_topology, {"'*'"});
-  check_refused(compile_map(map_rule("p.{l + 8*pp}", "s")), unsupported, {"f.toml:7", "not supported yet"});
+  check_refused(compile_map(map_rule("p.{l + 8*pp}", "s")), invalid_topology, {"f.toml:7", "only the slot of a map"});
   CHECK(compile_map(map_rule("p", "s{e}.w", "[e=0:4, :]")));
 }
 
@@ -184,7 +195,7 @@ TEST_CASE("cuts that cannot be are refused by axis, cuts of later issues as not 
 
 TEST_CASE("compile names all errors at once, and a mixture is not just a missing feature") {
   SideRules rules;
-  rules.maps = {map_rule("p", "s", "[0:8:2]"), map_rule("a{", "s")};
+  rules.maps = {map_rule("p", "s", "[0:8:0]"), map_rule("a{", "s")};
   rules.placements = {{"*", {"tp:0"}, "f.toml:9"}};
   rules.parameters = {{"b}", std::nullopt, false, "f.toml:11"}};
   rules.unused = {"c{"};
@@ -363,6 +374,128 @@ TEST_CASE("a slice must fit the parameter's shape") {
   check_refused(declare(rules, {{"p", DType::f32, {8, 4}, {}}}), Code::invalid_topology, {"'e'", "run to 9", "the 8"});
 }
 
+TEST_CASE("a view's ':' is what is left of its dim, and parentheses are one dim") {
+  SideRules rules;
+  rules.maps = {map_rule("p", "a", "[0, :, :]", "[(2, :), :]"), map_rule("p", "b", "[1, :, :]", "[(2, :), :]")};
+  const auto declaration = declare(rules, {{"p", DType::f32, {8, 3}, {}}});
+  REQUIRE(declaration);
+  CHECK(declaration->slots[1].shape == Shape{4, 3});
+  CHECK(declaration->regions[1].base == 12);
+  check_refused(declare(rules, {{"p", DType::f32, {7, 3}, {}}}), Code::invalid_topology,
+                {"f.toml:7", "'p' [7, 3]", "[(2, :), :]"});
+  const std::vector<SlotSpec> slots{{"a", DType::f32, {4, 3}}, {"b", DType::f32, {4, 3}}};
+  const auto parameters = compiled(rules, Side::Role::worker).worker_parameters(slots, 0);
+  REQUIRE(parameters);
+  CHECK(parameters->front().full_shape == Shape{8, 3}); // no size is told
+}
+
+TEST_CASE("permute says which kept dim each dim of the slot is") {
+  SideRules rules;
+  MapRule rule = map_rule("p", "s");
+  rule.permute = {1, 2, 0};
+  rules.maps = {rule};
+  const auto declaration = declare(rules, {{"p", DType::f32, {3, 4, 2}, {}}});
+  REQUIRE(declaration);
+  CHECK(declaration->slots.front().shape == Shape{4, 2, 3});
+  CHECK(declaration->regions.front().dims ==
+        std::vector<std::vector<Segment>>{{{0, 4, 0, 2}}, {{0, 2, 0, 1}}, {{0, 3, 0, 8}}});
+  using enum Code;
+  const auto with = [&](std::vector<Index> permute, const char* slice = "", bool transpose = false) {
+    MapRule wrong = map_rule("p", "s", slice, "", transpose);
+    wrong.permute = std::move(permute);
+    return compile_map(wrong);
+  };
+  check_refused(with({0, 0}), invalid_topology, {"f.toml:7", "permute = [0, 0]", "once"});
+  check_refused(with({0, 2}), invalid_topology, {"0 to 1"});
+  check_refused(with({1, 0}, "[:, :, :]"), invalid_topology, {"2 dims, but 3 are kept"});
+  check_refused(with({1, 0}, "[:, :]", true), invalid_topology, {"transpose"});
+  MapRule two = map_rule("p", "s");
+  two.permute = {1, 0};
+  rules.maps = {two};
+  check_refused(declare(rules, {{"p", DType::f32, {3, 4, 2}, {}}}), invalid_topology, {"'p'", "2 dims, but 3"});
+}
+
+TEST_CASE("several parameters fill a slot, and what they disagree on is named") {
+  SideRules rules;
+  MapRule q = map_rule("q", "qkv");
+  q.slot_slice = "[0:4, :]";
+  MapRule k = map_rule("k", "qkv");
+  k.slot_slice = "[4:6, :]";
+  rules.maps = {q, k};
+  const auto declaration = declare(rules, {{"q", DType::f32, {4, 2}, {}}, {"k", DType::f32, {2, 2}, {}}});
+  REQUIRE(declaration);
+  REQUIRE(declaration->slots.size() == 1);
+  CHECK(declaration->slots.front().shape == Shape{6, 2}); // the furthest that any map reaches
+  CHECK(declaration->regions[1].dims.front() == std::vector<Segment>{{4, 2, 0, 2}});
+  check_refused(declare(rules, {{"q", DType::f32, {4, 2}, {}}, {"k", DType::f32, {2, 3}, {}}}), Code::invalid_topology,
+                {"slot 'qkv'", "'q'", "'k'", "they differ"});
+  check_refused(declare(rules, {{"q", DType::f32, {5, 2}, {}}, {"k", DType::f32, {2, 2}, {}}}), Code::disagreement,
+                {"f.toml:7", "'q' [5, 2]", "part is [5, 2], the slot's [4, 2]"});
+}
+
+TEST_CASE("sums of coordinates make names; what cannot be is refused with the sum") {
+  SideRules rules = rules_on({{"pp", 2}, {"ep", 2}});
+  rules.maps = {map_rule("layers.{l}.w{e}", "m.{l + 3*pp}.{e + 2*ep}")};
+  const auto declaration = declare(rules, {{"layers.1.w1", DType::f32, {2}, {}}}, 3);
+  REQUIRE(declaration);
+  CHECK(declaration->slots.front().name == "m.4.3");
+  CHECK(declaration->regions.size() == 1); // no axis replicates: each coordinate has a parameter of its own
+  using enum Code;
+  rules.maps = {map_rule("w{e}", "w{e + 2*tp}")};
+  check_refused(Side::compile(rules, Side::Role::trainer), invalid_topology, {"f.toml:7", "'tp' is no axis"});
+  rules.maps = {map_rule("w{ep}", "w{ep + 2*pp}")};
+  check_refused(Side::compile(rules, Side::Role::trainer), invalid_topology, {"'ep' is an axis", "rename"});
+  rules.maps = {map_rule("w{e}", "w{e - 2*ep}")};
+  check_refused(declare(rules, {{"w1", DType::f32, {2}, {}}}, 1), invalid_topology, {"'e - 2*ep' is -1", "'w1'"});
+  rules.maps = {map_rule("w{e}", "w.{e + 2*ep}")};
+  rules.placements = {{"w{e}", {"ep:0"}, "f.toml:9"}};
+  check_refused(declare(rules, {{"w1", DType::f32, {2}, {}}}, 1), invalid_topology, {"axis 'ep'", "'w1'", "drop one"});
+  rules.placements.clear();
+  rules.maps = {map_rule("w.{a}.{b}", "w.{a + b}")};
+  check_refused(Side::compile(rules, Side::Role::worker), invalid_topology, {"'a + b'", "one by one", "{a=0:8}"});
+}
+
+TEST_CASE("a worker reads the local part of a stack, and slots that only others read are not its own") {
+  SideRules rules = rules_on({{"ep", 2}});
+  rules.maps = {map_rule("stack", "w.{e + 2*ep}", "[e=0:2, :]")};
+  std::vector<SlotSpec> slots;
+  for (int e = 0; e < 4; ++e)
+    slots.push_back({"w." + std::to_string(e), DType::f32, {3}});
+  const auto parameters = compiled(rules, Side::Role::worker).worker_parameters(slots, 1);
+  INFO((parameters ? "" : parameters.error().message));
+  REQUIRE(parameters);
+  REQUIRE(parameters->size() == 1);
+  CHECK(parameters->front().full_shape == Shape{2, 3});
+}
+
+TEST_CASE("views whose parts do not divide each other are cut into stretches") {
+  SideRules rules;
+  MapRule rule = map_rule("p", "s", "[:, 0:6]", "[(2, 7)]");
+  rule.slot_view = "[(3, 5)]";
+  rule.slot_slice = "[:, 0:4]";
+  rules.maps = {rule};
+  rules.parameters = {{"*", std::nullopt, true, "f.toml:12"}};
+  const auto declaration = declare(rules, {{"p", DType::f32, {14}, {}}});
+  INFO((declaration ? "" : declaration.error().message));
+  REQUIRE(declaration);
+  REQUIRE(declaration->regions.size() == 1);
+  CHECK(declaration->regions.front().dims.front() ==
+        std::vector<Segment>{{0, 4, 0, 1}, {5, 2, 4, 1}, {7, 2, 7, 1}, {10, 4, 9, 1}});
+}
+
+TEST_CASE("parts that would merge stay apart where the other side has them apart") {
+  const std::vector<SlotSpec> slots{{"flat", DType::f32, {6, 2}}};
+  SideRules rules;
+  MapRule rule = map_rule("heads", "flat");
+  rule.slot_view = "[(2, 3), :]";
+  rules.maps = {rule};
+  rules.parameters = {{"heads", Shape{2, 3, 2}, false, "f.toml:12"}};
+  CHECK(compiled(rules, Side::Role::worker).worker_parameters(slots, 0));
+  rules.parameters = {{"heads", Shape{3, 2, 2}, false, "f.toml:12"}};
+  check_refused(compiled(rules, Side::Role::worker).worker_parameters(slots, 0), Code::disagreement,
+                {"'heads' [3, 2, 2]", "'flat' [6, 2]"});
+}
+
 TEST_CASE("elements that no map covers are an error unless they are padding") {
   SideRules rules;
   rules.maps = {map_rule("p", "s", "[0:10, :]")};
@@ -532,9 +665,9 @@ TEST_CASE("a worker's slots must agree with its maps in shape and dtype") {
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {4, 2}}, {"b", DType::bf16, {4, 2}}}, 0),
                 Code::disagreement, {"'p'", "'a' is float32", "'b' is bfloat16"});
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {5, 2}}, {"b", DType::f32, {4, 2}}}, 0),
-                Code::disagreement, {"f.toml:7", "'p'", "[4, 2] for slot 'a'", "[5, 2]"});
+                Code::disagreement, {"f.toml:7", "'p'", "'a'", "part is [4, 2], the slot's [5, 2]"});
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {4, 2}}, {"b", DType::f32, {4, 3}}}, 0),
-                Code::disagreement, {"'p' [8, 3]", "slot 'a'"});
+                Code::disagreement, {"'p'", "slot 'a' [4, 2] makes it [4, 2], slot 'b' [4, 3] makes it [8, 3]"});
   check_refused(worker.worker_parameters(Slots{{"a", DType::f32, {8}}}, 0), Code::invalid_topology, {"keeps 2 dims"});
 }
 

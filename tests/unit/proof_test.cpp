@@ -4,7 +4,8 @@
 #include "config/topology.hpp"
 #include "random.hpp"
 #include "replay/proof.hpp"
-#include "replay/proof_text.hpp"
+#include "replay/proof/pattern.hpp"
+#include "replay/proof/text.hpp"
 #include "scratch_folder.hpp"
 #include "text_matchers.hpp"
 
@@ -122,15 +123,16 @@ TEST_CASE("the proof's patterns: a star is anything, a name is a piece, or digit
   CHECK(matches("{l}1.{l}", "31.3"));
   const auto found = proof::NamePattern::parse("*.layers.{l}.w{e}.*")->match("m.layers.7.w31.bias");
   REQUIRE(found);
-  CHECK(*proof::NamePattern::parse("x{e}.*.{l}.*")->fill(*found) == "x31.m.7.bias");
-  CHECK(!proof::NamePattern::parse("{x}")->fill(*found));
+  CHECK(*proof::NamePattern::parse("x{e}.*.{l}.*")->fill(found->names, found->stars) == "x31.m.7.bias");
+  CHECK(!proof::NamePattern::parse("{x}")->fill(found->names, found->stars));
   CHECK(!proof::NamePattern::parse("a{b"));
-  CHECK(!proof::NamePattern::parse("a.{l + 8*pp}"));
-  for (const char* slice : {"0:4", "[0:4, ]", "[4:4]", "[1:]", "[-1]", "[0:8:2]", "[e=3]", "[]"})
+  for (const char* pattern : {"a.{l + }", "a.{8*l*pp}", "a.{}", "a.{l=3}"})
+    CHECK(!proof::NamePattern::parse(pattern));
+  for (const char* slice : {"0:4", "[0:4, ]", "[4:4]", "[1:]", "[-1]", "[0:8:0]", "[e=3]", "[e=0:8:2]"})
     CHECK(!proof::parse_slice(slice));
-  for (const char* view : {"8", "[0]", "[]", "[a]"})
+  for (const char* view : {"8", "[0]", "[]", "[a]", "[(2, :, :)]", "[(2, 3]", "[()]"})
     CHECK(!proof::parse_view(view));
-  for (const char* cut : {"tp", "tp:x", "tp:0 cyclic", "fsdp:flat", "tp:0 by [2, 3]"})
+  for (const char* cut : {"tp", "tp:x", "tp:0 cyclic by slice", "fsdp:flat cyclic", "tp:0 by [0]", "tp:0 by 2"})
     CHECK(!proof::parse_cut(cut));
 }
 

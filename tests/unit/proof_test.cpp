@@ -2,12 +2,10 @@
 // the same weights unfused: slices of it must be what the proof expects.
 #include "catch.hpp"
 #include "config/topology.hpp"
+#include "proof_values.hpp"
 #include "random.hpp"
-#include "replay/proof.hpp"
 #include "replay/proof/pattern.hpp"
 #include "replay/proof/text.hpp"
-#include "scratch_folder.hpp"
-#include "text_matchers.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -16,41 +14,14 @@
 using namespace deltawire;
 using namespace deltawire::replay;
 using layout::MapRule;
+using test::bytes_of;
 using test::contains;
+using test::counting_file;
+using test::Held;
 using test::ScratchFolder;
+using test::Values;
 
 namespace {
-
-using Values = std::vector<std::uint16_t>;
-
-std::span<const std::byte> bytes_of(const Values& values) {
-  return std::as_bytes(std::span(values));
-}
-
-/// 0, 1, 2, ... : an element's value is its place.
-Values counting(std::size_t count) {
-  Values values(count);
-  std::iota(values.begin(), values.end(), std::uint16_t{0});
-  return values;
-}
-
-/// A checkpoint of u16 tensors that count up from 0.
-checkpoint::Checkpoint counting_file(const ScratchFolder& folder,
-                                     const std::vector<std::pair<std::string, layout::Shape>>& tensors) {
-  std::vector<Values> storage;
-  std::vector<checkpoint::TensorToWrite> to_write;
-  storage.reserve(tensors.size());
-  for (const auto& [name, shape] : tensors) {
-    std::size_t count = 1;
-    for (layout::Index extent : shape)
-      count *= static_cast<std::size_t>(extent);
-    to_write.push_back({name, DType::u16, shape, bytes_of(storage.emplace_back(counting(count)))});
-  }
-  REQUIRE(checkpoint::write(folder.path("counting"), to_write));
-  auto file = checkpoint::Checkpoint::open(folder.path("counting"));
-  REQUIRE(file);
-  return *file;
-}
 
 MapRule map_rule(std::string parameter, std::string slot, std::string slice = "", std::string view = "",
                  bool transpose = false) {
@@ -65,42 +36,15 @@ config::Topology topology_on(std::vector<layout::Axis> worker_mesh, std::vector<
   return topology;
 }
 
-struct Held {
-  std::string name;
-  layout::Shape shape;
-  Values values;
-};
-
-/// The worker must hold exactly this, and every other value of every element must be noticed.
 void check_holds(const config::Topology& topology, const checkpoint::Checkpoint& file, std::uint32_t index,
                  std::vector<Held> held) {
   CAPTURE(index);
-  const Result<Proof> proof = Proof::make(topology, file, index);
-  INFO((proof ? "" : proof.error().message));
-  REQUIRE(proof);
-  std::vector<WorkerTensor> tensors;
-  std::size_t elements = 0;
-  for (const Held& tensor : held) {
-    tensors.push_back({tensor.name, DType::u16, tensor.shape, bytes_of(tensor.values)});
-    elements += tensor.values.size();
-  }
-  const auto compared = proof->compare(file, tensors);
-  INFO((compared ? "" : compared.error().message));
-  REQUIRE(compared);
-  CHECK(*compared == elements);
-  for (Held& tensor : held)
-    for (std::uint16_t& value : tensor.values) {
-      value ^= 0x8000;
-      CHECK(!proof->compare(file, tensors));
-      value ^= 0x8000;
-    }
+  test::check_holds(Proof::make(topology, file, index), file, std::move(held));
 }
 
 void check_refused(const config::Topology& topology, const checkpoint::Checkpoint& file, const std::string& why,
                    std::uint32_t index = 0) {
-  const Result<Proof> proof = Proof::make(topology, file, index);
-  REQUIRE(!proof);
-  CHECK_THAT(proof.error().message, contains(why));
+  test::check_refused(Proof::make(topology, file, index), why);
 }
 
 } // namespace

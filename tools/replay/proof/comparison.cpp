@@ -15,8 +15,8 @@ bool equal_block(const std::byte* held, const std::byte* truth, const Run& outer
     for (Index j = 0; j < inner.count; ++j) {
       Bits is = 0;
       Bits must = 0;
-      const Index left = outer.left + i * outer.left_step + j * inner.left_step;
-      const Index right = outer.right + i * outer.right_step + j * inner.right_step;
+      const Index left = outer.left + inner.left + i * outer.left_step + j * inner.left_step;
+      const Index right = outer.right + inner.right + i * outer.right_step + j * inner.right_step;
       std::memcpy(&is, held + left * static_cast<Index>(sizeof(Bits)), sizeof(Bits));
       std::memcpy(&must, truth + right * static_cast<Index>(sizeof(Bits)), sizeof(Bits));
       differing |= is != must ? 1U : 0U;

@@ -2,11 +2,10 @@
 // the same weights unfused: slices of it must be what the proof expects.
 #include "catch.hpp"
 #include "config/topology.hpp"
+#include "proof_values.hpp"
 #include "random.hpp"
-#include "replay/proof.hpp"
-#include "replay/proof_text.hpp"
-#include "scratch_folder.hpp"
-#include "text_matchers.hpp"
+#include "replay/proof/pattern.hpp"
+#include "replay/proof/text.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -15,41 +14,14 @@
 using namespace deltawire;
 using namespace deltawire::replay;
 using layout::MapRule;
+using test::bytes_of;
 using test::contains;
+using test::counting_file;
+using test::Held;
 using test::ScratchFolder;
+using test::Values;
 
 namespace {
-
-using Values = std::vector<std::uint16_t>;
-
-std::span<const std::byte> bytes_of(const Values& values) {
-  return std::as_bytes(std::span(values));
-}
-
-/// 0, 1, 2, ... : an element's value is its place.
-Values counting(std::size_t count) {
-  Values values(count);
-  std::iota(values.begin(), values.end(), std::uint16_t{0});
-  return values;
-}
-
-/// A checkpoint of u16 tensors that count up from 0.
-checkpoint::Checkpoint counting_file(const ScratchFolder& folder,
-                                     const std::vector<std::pair<std::string, layout::Shape>>& tensors) {
-  std::vector<Values> storage;
-  std::vector<checkpoint::TensorToWrite> to_write;
-  storage.reserve(tensors.size());
-  for (const auto& [name, shape] : tensors) {
-    std::size_t count = 1;
-    for (layout::Index extent : shape)
-      count *= static_cast<std::size_t>(extent);
-    to_write.push_back({name, DType::u16, shape, bytes_of(storage.emplace_back(counting(count)))});
-  }
-  REQUIRE(checkpoint::write(folder.path("counting"), to_write));
-  auto file = checkpoint::Checkpoint::open(folder.path("counting"));
-  REQUIRE(file);
-  return *file;
-}
 
 MapRule map_rule(std::string parameter, std::string slot, std::string slice = "", std::string view = "",
                  bool transpose = false) {
@@ -64,42 +36,15 @@ config::Topology topology_on(std::vector<layout::Axis> worker_mesh, std::vector<
   return topology;
 }
 
-struct Held {
-  std::string name;
-  layout::Shape shape;
-  Values values;
-};
-
-/// The worker must hold exactly this, and every other value of every element must be noticed.
 void check_holds(const config::Topology& topology, const checkpoint::Checkpoint& file, std::uint32_t index,
                  std::vector<Held> held) {
   CAPTURE(index);
-  const Result<Proof> proof = Proof::make(topology, file, index);
-  INFO((proof ? "" : proof.error().message));
-  REQUIRE(proof);
-  std::vector<WorkerTensor> tensors;
-  std::size_t elements = 0;
-  for (const Held& tensor : held) {
-    tensors.push_back({tensor.name, DType::u16, tensor.shape, bytes_of(tensor.values)});
-    elements += tensor.values.size();
-  }
-  const auto compared = proof->compare(file, tensors);
-  INFO((compared ? "" : compared.error().message));
-  REQUIRE(compared);
-  CHECK(*compared == elements);
-  for (Held& tensor : held)
-    for (std::uint16_t& value : tensor.values) {
-      value ^= 0x8000;
-      CHECK(!proof->compare(file, tensors));
-      value ^= 0x8000;
-    }
+  test::check_holds(Proof::make(topology, file, index), file, std::move(held));
 }
 
 void check_refused(const config::Topology& topology, const checkpoint::Checkpoint& file, const std::string& why,
                    std::uint32_t index = 0) {
-  const Result<Proof> proof = Proof::make(topology, file, index);
-  REQUIRE(!proof);
-  CHECK_THAT(proof.error().message, contains(why));
+  test::check_refused(Proof::make(topology, file, index), why);
 }
 
 } // namespace
@@ -122,15 +67,16 @@ TEST_CASE("the proof's patterns: a star is anything, a name is a piece, or digit
   CHECK(matches("{l}1.{l}", "31.3"));
   const auto found = proof::NamePattern::parse("*.layers.{l}.w{e}.*")->match("m.layers.7.w31.bias");
   REQUIRE(found);
-  CHECK(*proof::NamePattern::parse("x{e}.*.{l}.*")->fill(*found) == "x31.m.7.bias");
-  CHECK(!proof::NamePattern::parse("{x}")->fill(*found));
+  CHECK(*proof::NamePattern::parse("x{e}.*.{l}.*")->fill(found->names, found->stars) == "x31.m.7.bias");
+  CHECK(!proof::NamePattern::parse("{x}")->fill(found->names, found->stars));
   CHECK(!proof::NamePattern::parse("a{b"));
-  CHECK(!proof::NamePattern::parse("a.{l + 8*pp}"));
-  for (const char* slice : {"0:4", "[0:4, ]", "[4:4]", "[1:]", "[-1]", "[0:8:2]", "[e=3]", "[]"})
+  for (const char* pattern : {"a.{l + }", "a.{8*l*pp}", "a.{}", "a.{l=3}"})
+    CHECK(!proof::NamePattern::parse(pattern));
+  for (const char* slice : {"0:4", "[0:4, ]", "[4:4]", "[1:]", "[-1]", "[0:8:0]", "[e=3]", "[e=0:8:2]"})
     CHECK(!proof::parse_slice(slice));
-  for (const char* view : {"8", "[0]", "[]", "[a]"})
+  for (const char* view : {"8", "[0]", "[]", "[a]", "[(2, :, :)]", "[(2, 3]", "[()]"})
     CHECK(!proof::parse_view(view));
-  for (const char* cut : {"tp", "tp:x", "tp:0 cyclic", "fsdp:flat", "tp:0 by [2, 3]"})
+  for (const char* cut : {"tp", "tp:x", "tp:0 cyclic by slice", "fsdp:flat cyclic", "tp:0 by [0]", "tp:0 by 2"})
     CHECK(!proof::parse_cut(cut));
 }
 

@@ -1,5 +1,8 @@
 // The proof of `deltawire replay`: what a worker must hold, worked out from the topology's text and the checkpoint
-// files by index arithmetic over full tensors, element by element. It uses no layout code of the product.
+// files by index arithmetic over full tensors. It uses no layout code of the product; proof/ has how it is done:
+//   words, sum, text, pattern   the little languages of the rules        kept, relation    which elements they relate
+//   rules, topology_text        the rules of one side                    fitting           shapes that no one states
+//   slots, reads, cuts, plan    what the worker must hold                walk, comparison  bit by bit
 #pragma once
 
 #include "checkpoint/checkpoint.hpp"
@@ -15,6 +18,10 @@
 #include <vector>
 
 namespace deltawire::replay {
+
+namespace proof {
+struct SideText;
+}
 
 /// A tensor as a worker holds it: its local shape, row-major. The data is borrowed.
 struct WorkerTensor {
@@ -36,10 +43,14 @@ struct ExpectedTensor {
 class Proof {
 public:
   /// Works out what worker `index` must hold, from the topology's rules and the tensors of `first` (the trainer's
-  /// names, full tensors). Costs time and memory of a few words an element of the largest parameter. Fails where the
-  /// rules do not say of every element what it must be.
+  /// names, full tensors). Costs time and memory of a few words a position of each dim of each parameter, not an
+  /// element (proof/relation.hpp says where it does). Fails where the rules do not say of every element what it must
+  /// be.
   [[nodiscard]] static Result<Proof> make(const config::Topology& topology, const checkpoint::Checkpoint& first,
                                           std::uint32_t index);
+  /// The same from the text of the rules.
+  [[nodiscard]] static Result<Proof> make(const proof::SideText& trainer, const proof::SideText& worker,
+                                          const checkpoint::Checkpoint& first, std::uint32_t index);
 
   /// Sorted by name.
   [[nodiscard]] const std::vector<ExpectedTensor>& expected() const noexcept;

@@ -381,6 +381,8 @@ TEST_CASE("whatever the scenarios say about where elements lie, the plan counts 
     const Scenario scenario = read_scenario(path);
     CAPTURE(path);
     const std::string topology = scratch.write("topology.toml", scenario.topology);
+    for (const auto& [name, content] : scenario.files)
+      (void)scratch.write(name, content);
     const std::string checkpoint = scratch.write("checkpoint.safetensors", checkpoint_of(scenario));
     const Ended ended = run_command({"plan", topology, "--json", "--checkpoint", checkpoint});
     if (!scenario.refused.empty()) {

@@ -53,6 +53,7 @@ void forget_delivery(ApplierState& state) {
 /// Tells the root; the delivery is given up there and undone by its order.
 void fail_delivery(Self self, const Failure& failure) {
   ApplierState& state = self->state;
+  state.protocol.give_up();
   const std::string message = fmt::format("worker {}: {}", state.work->worker, failure.message);
   state.control->send(wire::Failed{failure.code, message, state.protocol.delivery()});
 }
@@ -163,13 +164,12 @@ Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
           return pass_on(std::move(copied));
         own = *copied;
       }
+      if (!std::exchange(kept, true))
+        state.flushes.push_back(payload); // what is staged points into it
       state.staged.push_back({b, *piece, own});
-      kept = true;
     }
   }
-  if (kept) {
-    state.flushes.push_back(payload);
-  } else if (!state.protocol.in_place()) {
+  if (!kept && !state.protocol.in_place()) {
     state.staged_bytes -= payload->size();
     state.high_water.remove(payload->size());
   }
@@ -182,8 +182,8 @@ void flush(Self self, const FrameArrived& frame) {
   ApplierState& state = self->state;
   const telemetry::TimePoint begin = telemetry::now();
   const wire::FrameHeader& header = frame.header;
-  if (state.protocol.over(header.delivery))
-    return; // given up: data may be behind the undo
+  if (state.protocol.over(header.delivery) || state.protocol.gave_up())
+    return; // given up, here or by the root: data may be behind the undo
   if (auto checked = wire::check_payload(header, *frame.body); !checked)
     return fail_delivery(self, checked.error());
   const auto fresh = state.protocol.flush(header.delivery, header.sequence, header.payload_bytes);

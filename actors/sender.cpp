@@ -319,8 +319,9 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
   initial.ports = std::move(ports);
   initial.settings = settings;
   const auto workers = static_cast<std::uint32_t>(initial.ports.control.size());
-  initial.delivery = std::make_unique<sync::RootDelivery>(sync::DeliverySettings{
-    workers, settings.workers_per_replica, settings.quorum, settings.stall.count(), settings.timeout.count()});
+  initial.delivery = std::make_unique<sync::RootDelivery>(
+    sync::DeliverySettings{workers, settings.workers_per_replica, settings.quorum, settings.stall.count(),
+                           settings.timeout.count(), settings.engine.count()});
   initial.digests.resize(settings.cells);
   initial.bytes_sent.resize(workers);
   schedule_tick(self);

@@ -23,6 +23,7 @@ struct SenderSettings {
   std::uint32_t quorum = 0; ///< as sync::DeliverySettings
   std::chrono::nanoseconds stall{};
   std::chrono::nanoseconds timeout{};
+  std::chrono::nanoseconds engine{};
   std::size_t cells = 0;
   std::uint64_t slots = 0;
   std::shared_ptr<const sync::RouteTable> routes;

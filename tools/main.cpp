@@ -6,6 +6,7 @@
 #include "diff/diff_command.hpp"
 #include "inspect/inspect_command.hpp"
 #include "plan/plan_command.hpp"
+#include "replay/message.hpp"
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
 #include "replay/worker_command.hpp"
@@ -14,6 +15,7 @@
 
 #include <csignal>
 #include <functional>
+#include <iostream>
 
 namespace {
 
@@ -166,7 +168,8 @@ ExitStatus run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) { // --help, --version
       app.exit(error);
-      return ExitStatus::verified;
+      std::cout.flush();
+      return std::cout ? ExitStatus::verified : report_failure({deltawire::Code::output_failed, "standard output"});
     }
     return usage_error(error.what());
   }

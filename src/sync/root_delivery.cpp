@@ -231,6 +231,13 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   return false;
 }
 
+/// What is waited for includes on_pause or on_commit, which are the engine's. That the process lives is what heartbeats
+/// tell.
+bool RootDelivery::in_engine(std::uint32_t w) const noexcept {
+  return workers_[w].takes_part &&
+         (phase_ == Phase::committing || (phase_ == Phase::beginning && plan_.kind == Kind::seed));
+}
+
 void RootDelivery::advance(Nanoseconds now, Actions& actions) {
   if (phase_ == Phase::idle)
     return;
@@ -419,11 +426,14 @@ RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
       touch(w, now); // so that a pause of the trainer's side is not held against it
       continue;
     }
-    if (now - workers_[w].progress < settings_.stall)
+    const bool engine = in_engine(w) && settings_.engine > settings_.stall;
+    const Nanoseconds limit = engine ? settings_.engine : settings_.stall;
+    if (now - workers_[w].progress < limit)
       continue;
-    const Failure reason{Code::timed_out, fmt::format("worker {} made no progress for {:.1f} s (update.stall) in the "
-                                                      "update to version {}",
-                                                      w, static_cast<double>(settings_.stall) * 1e-9, plan_.target)};
+    const Failure reason{Code::timed_out, fmt::format("worker {} made no progress for {:.1f} s ({}) in the update to "
+                                                      "version {}",
+                                                      w, static_cast<double>(limit) * 1e-9,
+                                                      engine ? "update.engine" : "update.stall", plan_.target)};
     stopped(w, reason, now, actions);
     workers_[w].unresponsive = workers_[w].owes != 0;
     if (phase_ == Phase::idle)

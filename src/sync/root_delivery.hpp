@@ -35,6 +35,7 @@ struct DeliverySettings {
   std::uint32_t quorum = 0;
   Nanoseconds stall = 0;
   Nanoseconds timeout = 0;
+  Nanoseconds engine = 0; ///< for what includes a call of the engine, where it is longer than `stall`
 };
 
 /// What one delivery brings, and so to whom.
@@ -171,6 +172,7 @@ private:
   [[nodiscard]] bool out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept;
   [[nodiscard]] bool all_at(Step step) const noexcept;
   [[nodiscard]] bool waits_for(std::uint32_t worker) const noexcept;
+  [[nodiscard]] bool in_engine(std::uint32_t worker) const noexcept;
   [[nodiscard]] std::uint32_t replicas_left() const noexcept;
   [[nodiscard]] std::uint32_t replicas_available() const noexcept;
   /// Towards the quorum: all but those that were dropped from the running delivery or cannot be served.

@@ -37,7 +37,7 @@ Result<wire::Ready> WorkerProtocol::begin(const wire::Begin& message) {
     return fail(Code::call_order, "a fold from version {} on, this worker is at version {}", message.base, version_);
   running_ = true;
   seed_ = seed;
-  sealed_ = verified_ = committed_ = applied_ = false;
+  sealed_ = verified_ = committed_ = applied_ = given_up_ = false;
   flushes_ = bytes_ = sealed_flushes_ = sealed_bytes_ = 0;
   delivery_ = message.delivery;
   target_ = message.target;

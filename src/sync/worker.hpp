@@ -46,7 +46,9 @@ public:
 
   [[nodiscard]] Result<void> seal(const wire::Seal& message);
   /// Everything that the manifest announces is here: verify now, then call verified().
-  [[nodiscard]] bool complete() const noexcept { return sealed_ && flushes_ == sealed_flushes_ && !verified_; }
+  [[nodiscard]] bool complete() const noexcept {
+    return sealed_ && flushes_ == sealed_flushes_ && !verified_ && !given_up_;
+  }
   /// Digests will be (delta) or are (seed) right.
   [[nodiscard]] wire::Staged verified();
 
@@ -61,6 +63,10 @@ public:
     wire::Undone answer;
   };
   [[nodiscard]] Result<Undoing> undo(const wire::Undo& message);
+
+  /// A flush could not be staged: nothing of the delivery is taken or verified any more, until it is undone.
+  void give_up() noexcept { given_up_ = running_; }
+  [[nodiscard]] bool gave_up() const noexcept { return given_up_; }
 
   /// Writing in place failed, or values could not be put back: nothing is known of memory.
   void spoiled() noexcept {
@@ -80,6 +86,7 @@ private:
   bool verified_ = false;
   bool committed_ = false;
   bool applied_ = false;
+  bool given_up_ = false;
   std::uint64_t flushes_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t sealed_flushes_ = 0;

@@ -181,7 +181,7 @@ TEST_CASE("a seed that fails leaves the worker dirty until the next update seeds
 }
 
 TEST_CASE("a worker that stands still is left out within the stall deadline, and comes back") {
-  Job job(two_ranks(), {"update.stall=300ms"});
+  Job job(two_ranks(), {"update.stall=100ms", "update.engine=300ms"});
   job.seed();
   const std::vector<Values> first = job.values;
   job.engines[1]->set(Mood::stands_still);
@@ -193,7 +193,7 @@ TEST_CASE("a worker that stands still is left out within the stall deadline, and
   CHECK(second.committed);
   CHECK(second.workers[0].version == 2);
   CHECK(second.workers[1].version == 1);
-  CHECK_THAT(second.workers[1].error, contains("worker 1 made no progress") && contains("update.stall"));
+  CHECK_THAT(second.workers[1].error, contains("worker 1 made no progress") && contains("update.engine"));
   CHECK(job.session->compare(job.values, 0) == "");
   CHECK(job.session->compare(first, 1) == "");
 
@@ -221,7 +221,7 @@ TEST_CASE(
   "a worker that stands still after its replica applied holds up neither the other replica nor the next update") {
   Scenario scenario = two_ranks(8, 4);
   scenario.topology.replace(scenario.topology.find("[[\"dp\", 4]]"), 11, "[[\"dp\", 2], [\"tp\", 2]]");
-  Job job(scenario, {"update.stall=300ms"});
+  Job job(scenario, {"update.stall=100ms", "update.engine=300ms"});
   job.seed();
   job.engines[3]->set(Mood::stands_still); // its companion, worker 2, waits with the new version applied
   const std::vector<Values> first = job.values;

@@ -110,7 +110,7 @@ TEST_CASE("a worker that fails after the first update is not waited for, and is 
   Outcome second = committed(2);
   record.note(UpdateEnded{second});
   CHECK(record.versions_held() == 1); // worker 1 has it, and may still prove it
-  record.note_death({Peer::Side::worker, 1}, "killed by signal 9 (Killed)");
+  record.note_death({Peer::Side::worker, 1}, "was killed by signal 9 (Killed)");
   CHECK(record.versions_held() == 2);
   CHECK_FALSE(record.failed()); // the others go on
   CHECK_THAT(record.cause()->message, Catch::Matchers::Contains("worker 1"));
@@ -148,7 +148,7 @@ TEST_CASE("a trainer that fails, or any peer before the first update, ends the r
   }
   SECTION("a trainer, later") {
     record.note(UpdateEnded{committed(1)});
-    record.note_death({Peer::Side::trainer, 1}, "killed by signal 9 (Killed)");
+    record.note_death({Peer::Side::trainer, 1}, "was killed by signal 9 (Killed)");
   }
   SECTION("an update that nobody took") {
     Outcome outcome = committed(1);
@@ -164,7 +164,7 @@ TEST_CASE("bits that differ come before every other cause") {
   Record record(2, 2);
   record.note(ended(Peer::Side::trainer, 0, Code::internal, "broken"));
   record.note(held(1, 1, VersionHeld::Proof::different));
-  record.note_death({Peer::Side::worker, 0}, "killed by signal 9 (Killed)");
+  record.note_death({Peer::Side::worker, 0}, "was killed by signal 9 (Killed)");
   CHECK(record.cause()->code == Code::verification_failed);
   CHECK_THAT(record.cause()->message, Catch::Matchers::Contains("version 1") && Catch::Matchers::Contains("'a'"));
 }
@@ -175,9 +175,10 @@ TEST_CASE("a death is not hidden by the failures that follow from it, even where
   record.note(ended(Peer::Side::trainer, 0, Code::peer_failed, "worker 1 hung up"));
   record.note(ended(Peer::Side::worker, 0, Code::peer_failed, "the root hung up"));
   CHECK(record.cause()->message == "trainer rank 0: worker 1 hung up");
-  record.note_death({Peer::Side::worker, 1}, "killed by signal 9 (Killed)");
+  record.note_death({Peer::Side::worker, 1}, "was killed by signal 9 (Killed)");
   CHECK(record.cause()->code == Code::peer_failed);
-  CHECK(record.cause()->message == "worker 1: its process was killed by signal 9 (Killed); it held version 1 of 2");
+  CHECK(record.cause()->message ==
+        "worker 1: its process was killed by signal 9 (Killed); version 1 of 2 was its last that was proven");
 }
 
 TEST_CASE("a failure of its own comes before hang-ups and deadlines") {

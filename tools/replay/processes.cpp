@@ -199,8 +199,8 @@ Result<Child> spawn(const ChildProcess& plan, int listening_socket, const sigset
 
 std::string describe_end(int status) {
   if (WIFSIGNALED(status))
-    return fmt::format("killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-  return fmt::format("gone with exit status {} before its work was done", WEXITSTATUS(status));
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  return fmt::format("was gone with exit status {} before its work was done", WEXITSTATUS(status));
 }
 
 /// Takes what a child has written; closes the pipe at its end.
@@ -275,7 +275,7 @@ private:
       if (child.peer.side == Peer::Side::worker)
         record_.note_silence(child.peer.index, Clock::now() - child.heard > stall_);
       if (!child.status && !child.killed_by_us && Clock::now() - child.heard > silence_) {
-        record_.note_death(child.peer, fmt::format("no sign of life for {:.1f} s (update.stall)",
+        record_.note_death(child.peer, fmt::format("gave no sign of life for {:.1f} s (twice update.stall)",
                                                    std::chrono::duration<double>(silence_).count()));
         child.killed_by_us = true;
         ::kill(child.pid, SIGKILL);

@@ -42,25 +42,27 @@ void Record::note(const Event& event) {
     const auto& end = std::get<PeerEnded>(event);
     if (end.failure)
       failures_.push_back({end.failure->code, fmt::format("{}: {}", to_string(end.peer), end.failure->message)});
-    note_end(end.peer, end.failure.has_value());
+    // A worker that cannot even start keeps the others waiting for it; one that lost its peers is no news.
+    note_end(end.peer, end.failure && (end.peer.side == Peer::Side::trainer ||
+                                       (updates_.empty() && !may_be_consequence(*end.failure))));
   }
 }
 
 void Record::note_death(const Peer& peer, const std::string& how) {
   const std::lock_guard lock(mutex_);
-  note_end(peer, true);
+  note_end(peer, peer.side == Peer::Side::trainer); // the root goes on with the workers that are left
   if (death_)
     return;
-  std::string message = fmt::format("{}: its process was {}", to_string(peer), how);
+  std::string message = fmt::format("{}: its process {}", to_string(peer), how);
   if (peer.side == Peer::Side::worker && peer.index < workers_.size())
-    message += fmt::format("; it held version {} of {}", workers_[peer.index].held, versions_);
+    message += fmt::format("; version {} of {} was its last that was proven", workers_[peer.index].held, versions_);
   death_ = Failure{Code::peer_failed, std::move(message)};
 }
 
-void Record::note_end(const Peer& peer, bool failed) {
+void Record::note_end(const Peer& peer, bool ends_run) {
   if (peer.side == Peer::Side::worker && peer.index < workers_.size())
     workers_[peer.index].gone = true;
-  failed_ = failed_ || (failed && (peer.side == Peer::Side::trainer || updates_.empty()));
+  failed_ = failed_ || ends_run;
 }
 
 void Record::note_silence(std::uint32_t worker, bool silent) {

@@ -15,14 +15,14 @@ public:
 
   void note(const Event& event);
 
-  /// A peer's process ended and did not say why; `how` e.g. "killed by signal 9 (Killed)".
+  /// A peer's process ended and did not say why; `how` e.g. "was killed by signal 9 (Killed)".
   void note_death(const Peer& peer, const std::string& how);
 
   /// A worker's process stands still, or goes on: while it does, nobody waits for what it holds.
   void note_silence(std::uint32_t worker, bool silent);
 
-  /// The run goes on to no more updates: one was not committed, a trainer has failed, or a worker before the first
-  /// update. Without a worker that fails later, the others are served.
+  /// The run goes on to no more updates: one was not committed, a trainer has failed, or a worker could not start.
+  /// Without a worker that fails later, the others are served.
   [[nodiscard]] bool failed() const;
 
   /// Updates that have ended and whose version every worker that it reached holds, with or without proof.
@@ -39,7 +39,7 @@ public:
   [[nodiscard]] std::optional<Failure> cause() const;
 
 private:
-  void note_end(const Peer& peer, bool failed);
+  void note_end(const Peer& peer, bool ends_run);
   [[nodiscard]] std::optional<Failure> missed() const;
   [[nodiscard]] std::optional<Failure> unproven() const;
 

@@ -36,8 +36,11 @@ struct Proofs {
     if (!first_difference.empty())
       return fail(Code::verification_failed, "verification failed: {}", first_difference);
     if (equal != versions)
-      return fail(Code::verification_failed,
-                  "verification failed: {} of {} versions were proven when the session ended", equal, versions);
+      return fail(
+        Code::peer_failed,
+        "{} of {} versions reached this worker, all of them right, when the session ended: it joined late, was "
+        "left out of updates (the root's messages say why), or its trainer stopped early",
+        equal, versions);
     return {};
   }
 };

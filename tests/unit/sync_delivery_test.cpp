@@ -1082,6 +1082,20 @@ TEST_CASE("the clock of a worker runs only while it is waited for") {
     REQUIRE(root.on(0, wire::FlushStaged{1, 0, 10}, now).flush_credit);
     REQUIRE(root.running());
   }
+  SECTION("each frame that it has staged is progress") {
+    RootDelivery root = root_of(1, 1);
+    (void)root.begin(1, first_seed, 0);
+    (void)root.on(0, wire::Ready{1, 0}, 0);
+    for (int frame = 0; frame < 3; ++frame)
+      (void)root.frame_sent(0, 10);
+    (void)root.flush_sent(0);
+    for (std::uint64_t frame = 0; frame < 3; ++frame) {
+      const Nanoseconds now = static_cast<Nanoseconds>(frame + 1) * (stall - 1);
+      REQUIRE(root.tick(now).send.empty());
+      (void)root.on(0, wire::FlushStaged{1, frame, 10}, now);
+    }
+    REQUIRE_FALSE(root.failure());
+  }
   SECTION("the one that has not applied is named, not the one that waits for it") {
     RootDelivery root = committing(2, 2);
     (void)root.on(0, applied_of(1, 1), 0);
@@ -1292,6 +1306,20 @@ TEST_CASE("a delta goes to replicas at its base, a fold to those from its base o
   REQUIRE(takers({Kind::fold, 1, 2}) == (Workers{2, 3})); // never back, and never again
   REQUIRE(takers({Kind::seed, 0, 3}) == (Workers{4, 5})); // whole replicas
   REQUIRE(root.oldest_version(2) == 1);
+}
+
+TEST_CASE("a seed that has begun takes the old version out of the record: it is written in place") {
+  RootDelivery root = serving(2, 2);
+  (void)root.begin(2, {Kind::delta, 1, 2}, 0);
+  (void)root.abort(hung_up, 0);
+  (void)root.on(0, wire::Undone{2, 1}, 0);
+  REQUIRE(root.on(1, wire::Undone{2, 0}, 0).over);
+  REQUIRE(root.records()[0].version == 1);
+  (void)root.begin(3, {Kind::seed, 0, 3}, 0);
+  for (const auto& record : root.records()) {
+    REQUIRE(record.version == 0);
+    REQUIRE(record.dirty);
+  }
 }
 
 TEST_CASE("where both are needed seeds and folds take turns, so that a seed that always fails keeps nobody behind") {

@@ -142,8 +142,12 @@ std::uint32_t Publisher::world() const noexcept {
 
 std::vector<std::int64_t> Publisher::local_shape(const std::string& name,
                                                  const std::vector<std::int64_t>& full_shape) const {
-  return actors::value_or_throw(implementation_->setup->side.shard(name, full_shape, implementation_->setup->rank))
-    .local_shape;
+  const std::uint32_t rank = implementation_->setup->rank;
+  layout::Shard shard = actors::value_or_throw(implementation_->setup->side.shard(name, full_shape, rank));
+  if (!shard.held)
+    throw Error(Code::invalid_argument,
+                fmt::format("rank {} has no parameter '{}': `on` of its placement leaves the rank out", rank, name));
+  return std::move(shard.local_shape);
 }
 
 void Publisher::add(Tensor tensor) {
@@ -154,7 +158,12 @@ void Publisher::add(Tensor tensor) {
     if (held.tensor.name == tensor.name)
       throw Error(Code::invalid_argument, fmt::format("add('{}'): added already", tensor.name));
   actors::HeldTensor held;
-  held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.full_shape), std::move(tensor.strides)};
+  held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.full_shape), std::move(tensor.strides), {}};
+  if (tensor.flat_begin.has_value() != tensor.flat_end.has_value())
+    throw Error(Code::invalid_argument,
+                fmt::format("add('{}'): flat_begin and flat_end go together", held.tensor.name));
+  if (tensor.flat_begin)
+    held.tensor.flat = layout::FlatRange{*tensor.flat_begin, *tensor.flat_end};
   // Only read: the trainer's side has no writer.
   held.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data));
   self.setup->tensors.push_back(std::move(held));

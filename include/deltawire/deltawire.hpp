@@ -111,6 +111,11 @@ struct Tensor {
   std::vector<std::int64_t> full_shape;
   const void* data = nullptr;          ///< this rank's shard; may be null when the shard is empty
   std::vector<std::int64_t> strides{}; ///< of the shard, in elements; empty: row-major
+  /// Both or neither, and only where the placement has a flat cut ("fsdp:flat"): this rank holds the elements
+  /// flat_begin to flat_end, row-major, of what the other cuts leave, instead of the topology's equal intervals. For a
+  /// parameter in a longer flat buffer (FSDP1, ZeRO-3), which ends where that buffer is cut.
+  std::optional<std::int64_t> flat_begin{};
+  std::optional<std::int64_t> flat_end{};
 };
 
 /// One trainer rank. Rank 0 is the root.
@@ -126,7 +131,8 @@ public:
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t world() const noexcept;
 
-  /// Shape of this rank's shard of a parameter, by the topology.
+  /// Shape of this rank's shard of a parameter, by the topology. Throws where the placement's `on` leaves this rank
+  /// out: it has no such parameter and must not add one.
   [[nodiscard]] std::vector<std::int64_t> local_shape(const std::string& name,
                                                       const std::vector<std::int64_t>& full_shape) const;
 

@@ -30,6 +30,28 @@ private:
   std::string text_;
 };
 
+void add_axes(CanonicalText& canonical, const std::vector<layout::JoinedAxis>& axes) {
+  canonical.add("axes", axes.size());
+  for (const layout::JoinedAxis& joined : axes) {
+    canonical.add("axis", joined.name);
+    canonical.add("joins", joined.axes);
+  }
+}
+
+void add_numbers(CanonicalText& canonical, std::string_view name, const std::vector<layout::AxisNumbers>& numbers) {
+  canonical.add(name, numbers.size());
+  for (const layout::AxisNumbers& one : numbers) {
+    canonical.add("axis", one.axis);
+    canonical.add("numbers", layout::to_string(one.numbers));
+  }
+}
+
+void add_options(CanonicalText& canonical, const layout::CutOptions& options) {
+  add_numbers(canonical, "sizes", options.sizes);
+  add_axes(canonical, options.axes);
+  add_numbers(canonical, "on", options.on);
+}
+
 void add_side(CanonicalText& canonical, std::string_view name, const layout::SideRules& side) {
   canonical.add("side", name);
   canonical.add("mesh", side.mesh.axes().size());
@@ -37,10 +59,12 @@ void add_side(CanonicalText& canonical, std::string_view name, const layout::Sid
     canonical.add("axis", axis.name);
     canonical.add("size", static_cast<std::uint64_t>(axis.size));
   }
+  add_axes(canonical, side.axes);
   canonical.add("placements", side.placements.size());
   for (const layout::PlacementRule& rule : side.placements) {
     canonical.add("parameter", rule.parameter);
     canonical.add("shard", rule.shard);
+    add_options(canonical, rule.options);
   }
   canonical.add("maps", side.maps.size());
   for (const layout::MapRule& rule : side.maps) {
@@ -52,6 +76,10 @@ void add_side(CanonicalText& canonical, std::string_view name, const layout::Sid
     canonical.add("permute", layout::to_string(rule.permute));
     canonical.add("slot_view", rule.slot_view);
     canonical.add("slot_slice", rule.slot_slice);
+    canonical.add("own shard", rule.shard ? 1u : 0u);
+    if (rule.shard)
+      canonical.add("shard", *rule.shard);
+    add_options(canonical, rule.options);
   }
   canonical.add("parameters", side.parameters.size());
   for (const layout::ParameterRule& rule : side.parameters) {

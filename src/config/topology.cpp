@@ -52,13 +52,63 @@ void read_mesh(Section& side, layout::Mesh& out) {
     side.refuse(Code::invalid_topology, "mesh", made.error().message);
 }
 
+/// `axes = { ep = ["dp", "tp"] }`
+void read_axes(Section& section, std::vector<layout::JoinedAxis>& out) {
+  const Value* table = section.take("axes", Value::Kind::table);
+  if (table == nullptr)
+    return;
+  for (std::size_t i = 0; i < table->keys.size(); ++i) {
+    layout::JoinedAxis joined{table->keys[i], {}};
+    const Value& list = table->items[i];
+    const bool are_names = list.kind == Value::Kind::array && !list.items.empty() &&
+                           std::all_of(list.items.begin(), list.items.end(),
+                                       [](const Value& item) { return item.kind == Value::Kind::text; });
+    if (!are_names) {
+      section.refuse(
+        Code::invalid_topology, "axes",
+        fmt::format("\"{}\" must be an array of axes of the mesh, e.g. {{ ep = [\"dp\", \"tp\"] }}", joined.name));
+      continue;
+    }
+    for (const Value& item : list.items)
+      joined.axes.push_back(item.text);
+    out.push_back(std::move(joined));
+  }
+}
+
+/// `sizes = { tp = [2, 3] }`, `on = { pp = [0] }`
+void read_axis_numbers(Section& section, std::string_view key, std::vector<layout::AxisNumbers>& out) {
+  const Value* table = section.take(key, Value::Kind::table);
+  if (table == nullptr)
+    return;
+  for (std::size_t i = 0; i < table->keys.size(); ++i) {
+    layout::AxisNumbers numbers{table->keys[i], {}};
+    const Value& list = table->items[i];
+    const bool are_numbers = list.kind == Value::Kind::array && !list.items.empty() &&
+                             std::all_of(list.items.begin(), list.items.end(), [](const Value& item) {
+                               return item.kind == Value::Kind::integer && item.integer >= 0;
+                             });
+    if (!are_numbers) {
+      section.refuse(
+        Code::invalid_topology, key,
+        fmt::format("\"{}\" must be an array of whole numbers from 0, e.g. {{ tp = [2, 3] }}", numbers.axis));
+      continue;
+    }
+    for (const Value& item : list.items)
+      numbers.numbers.push_back(item.integer);
+    out.push_back(std::move(numbers));
+  }
+}
+
 layout::PlacementRule read_placement(const Value& table, const std::string& path, ErrorList& errors) {
   layout::PlacementRule rule;
   rule.where = table.place.text();
   Section section{&table, path, errors};
   section.read_text("parameter", rule.parameter, true);
   section.read_texts("shard", rule.shard, true);
-  section.not_yet({"sizes", "axes", "on", "wire_dtype"});
+  read_axis_numbers(section, "sizes", rule.options.sizes);
+  read_axes(section, rule.options.axes);
+  read_axis_numbers(section, "on", rule.options.on);
+  section.not_yet({"wire_dtype"});
   section.finish();
   return rule;
 }
@@ -93,7 +143,16 @@ layout::MapRule read_map(const Value& table, const std::string& path, ErrorList&
   rule.permute = read_permute(section);
   section.read_text("slot_view", rule.slot_view);
   section.read_text("slot_slice", rule.slot_slice);
-  section.not_yet({"shard", "sizes", "axes", "on"});
+  if (section.has("shard"))
+    section.read_texts("shard", rule.shard.emplace());
+  else
+    for (const std::string_view key : {"sizes", "axes"})
+      if (section.has(key))
+        section.refuse(Code::invalid_topology, key, "belongs to the map's own \"shard\", which is not given");
+  section.take("shard");
+  read_axis_numbers(section, "sizes", rule.options.sizes);
+  read_axes(section, rule.options.axes);
+  section.not_yet({"on"});
   section.finish();
   return rule;
 }
@@ -138,7 +197,7 @@ layout::SideRules read_side(const Value* table, const std::string& path, bool is
     side.maps.push_back(read_map(*item, path + ".map", errors));
   for (const Value* item : section.tables("parameter"))
     side.parameters.push_back(read_parameter(*item, path + ".parameter", errors));
-  section.not_yet({"axes"});
+  read_axes(section, side.axes);
   if (is_worker) {
     section.read_texts("unused", side.unused);
     if (const auto dp = side.mesh.find("dp"); dp && *dp != 0)

@@ -1,7 +1,9 @@
 #include "layout/compose.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <numeric>
+#include <tuple>
 
 namespace deltawire::layout {
 namespace {
@@ -108,43 +110,67 @@ void segments_of(const std::vector<HeldDigit>& digits, std::size_t k, Index slot
     segments_of(digits, k + 1, slot + i * digit.slot_stride, local + i * digit.local_stride, out);
 }
 
-/// Moves the first segment's address into the base, so that contributions compare.
-void normalise(Contribution& contribution) {
-  for (auto& segments : contribution.dims) {
+/// Moves the first segment's address into the base, so that contributions (and regions) compare.
+template <class Part>
+void normalise(Part& part) {
+  for (auto& segments : part.dims) {
     const Index shift = segments.front().local;
-    contribution.base += shift;
+    part.base += shift;
     for (Segment& segment : segments)
       segment.local -= shift;
   }
 }
 
-/// Joins `b` into `a` where they differ along one slot dim only (and do not meet there).
-bool join(Contribution& a, const Contribution& b) {
-  std::size_t differing = a.dims.size();
-  for (std::size_t d = 0; d < a.dims.size(); ++d) {
-    if (a.dims[d] == b.dims[d])
-      continue;
-    if (differing != a.dims.size())
-      return false;
-    differing = d;
+/// Joins the parts that differ along slot dim `d` only. Requires that they are normalised, and that no two cover the
+/// same elements. Returns whether any were joined.
+template <class Part>
+bool join_along(std::vector<Part>& parts, std::size_t d) {
+  const auto compare = [d](const Part& a, const Part& b) { // equal: all dims but d are
+    for (std::size_t i = 0; i < a.dims.size(); ++i) {
+      if (i == d)
+        continue;
+      const auto order = std::lexicographical_compare_three_way(
+        a.dims[i].begin(), a.dims[i].end(), b.dims[i].begin(), b.dims[i].end(), [](const Segment& x, const Segment& y) {
+          return std::tie(x.slot, x.length, x.local, x.stride) <=> std::tie(y.slot, y.length, y.local, y.stride);
+        });
+      if (order != 0)
+        return order;
+    }
+    return std::strong_ordering::equal;
+  };
+  std::stable_sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) { return compare(a, b) < 0; });
+  std::vector<Part> joined;
+  for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    while (end < parts.size() && compare(parts[begin], parts[end]) == 0)
+      ++end;
+    Part& first = parts[begin];
+    if (end - begin > 1) {
+      std::vector<Segment> all;
+      for (std::size_t i = begin; i < end; ++i)
+        for (Segment segment : parts[i].dims[d]) {
+          segment.local += parts[i].base - first.base;
+          all.push_back(segment);
+        }
+      std::sort(all.begin(), all.end(), [](const Segment& x, const Segment& y) { return x.slot < y.slot; });
+      first.dims[d].clear();
+      for (const Segment& segment : all)
+        append(first.dims[d], segment);
+      normalise(first);
+    }
+    joined.push_back(std::move(first));
   }
-  if (differing == a.dims.size())
-    return false;
-  std::vector<Segment> all = a.dims[differing];
-  for (Segment segment : b.dims[differing]) {
-    segment.local += b.base - a.base;
-    all.push_back(segment);
+  const bool any = joined.size() < parts.size();
+  parts = std::move(joined);
+  return any;
+}
+
+template <class Part>
+void join_all(std::vector<Part>& parts) {
+  for (bool any = parts.size() > 1; any;) {
+    any = false;
+    for (std::size_t d = 0; d < parts.front().dims.size(); ++d)
+      any = join_along(parts, d) || any;
   }
-  std::sort(all.begin(), all.end(), [](const Segment& x, const Segment& y) { return x.slot < y.slot; });
-  std::vector<Segment> joined;
-  for (const Segment& segment : all) {
-    if (!joined.empty() && joined.back().slot + joined.back().length > segment.slot)
-      return false;
-    append(joined, segment);
-  }
-  a.dims[differing] = std::move(joined);
-  normalise(a);
-  return true;
 }
 
 /// Dims of the parameter and of the slot that coordinates tie together: they contribute as one, whatever the others do.
@@ -186,14 +212,14 @@ std::vector<Component> components_of(const AppliedMap& map) {
 /// Builds what one component contributes.
 class Composer {
 public:
-  Composer(const AppliedMap& map, const Component& component, const Shard& shard, std::span<const Index> strides)
-    : map_(map), component_(component), shard_(shard), strides_(strides), chosen_(component.common.size()) {}
+  Composer(const AppliedMap& map, const Component& component, const ShardBox& held)
+    : map_(map), component_(component), held_(held), chosen_(component.common.size()) {}
 
   std::vector<Contribution> run() {
     choose(0);
     if (component_.slot_dims.size() == 1 && result_.size() > 1)
       return {one_list()};
-    join_all();
+    join_all(result_);
     return std::move(result_);
   }
 
@@ -231,12 +257,19 @@ private:
       std::stable_sort(digits_[i].begin(), digits_[i].end(), [](const DimDigit& a, const DimDigit& b) {
         return std::pair{a.digit.count == 1, -a.digit.stride} < std::pair{b.digit.count == 1, -b.digit.stride};
       });
-      for (const Interval& held : shard_.dims[dim]) {
+      const auto place_stretch = [&](Index global, Index local, Index length) {
         std::vector<Box> found;
         Box prefix;
-        boxes_within(digits_[i], 0, {held.global - base, held.global - base + held.length}, prefix, found);
+        boxes_within(digits_[i], 0, {global - base, global - base + length}, prefix, found);
         for (Box& box : found)
-          boxes[i].push_back({(base + held.local - held.global) * strides_[dim], std::move(box)});
+          boxes[i].push_back({(base + local - global) * held_.strides[dim], std::move(box)});
+      };
+      for (const Interval& held : held_.dims[dim]) {
+        if (held.step == 1)
+          place_stretch(held.global, held.local, held.length);
+        else // dealt: each position is a stretch of its own
+          for (Index k = 0; k < held.length; ++k)
+            place_stretch(held.global + k * held.step, held.local + k, 1);
       }
     }
     std::vector<const DimBox*> taken(boxes.size());
@@ -266,8 +299,8 @@ private:
         for (std::size_t k = 0; k < digits_[i].size(); ++k) {
           const DimDigit& digit = digits_[i][k];
           if (component_.common[digit.common]->slot_dim == slot_dim)
-            digits.push_back({taken[i]->box[k], digit.digit.count, digit.digit.stride * strides_[component_.dims[i]],
-                              digit.digit.slot_stride});
+            digits.push_back({taken[i]->box[k], digit.digit.count,
+                              digit.digit.stride * held_.strides[component_.dims[i]], digit.digit.slot_stride});
         }
       std::stable_sort(digits.begin(), digits.end(),
                        [](const HeldDigit& a, const HeldDigit& b) { return a.slot_stride > b.slot_stride; });
@@ -302,38 +335,21 @@ private:
     return one;
   }
 
-  void join_all() {
-    for (bool joined_any = true; joined_any;) {
-      joined_any = false;
-      for (std::size_t i = 0; i < result_.size(); ++i)
-        for (std::size_t k = result_.size(); k-- > i + 1;)
-          if (join(result_[i], result_[k])) {
-            result_.erase(result_.begin() + static_cast<std::ptrdiff_t>(k));
-            joined_any = true;
-          }
-    }
-  }
-
   const AppliedMap& map_;
   const Component& component_;
-  const Shard& shard_;
-  std::span<const Index> strides_;
+  const ShardBox& held_;
   std::vector<const Stretch*> chosen_;
   std::vector<std::vector<DimDigit>> digits_; ///< one list a dim of the component
   std::vector<Contribution> result_;
 };
 
-} // namespace
-
-std::vector<Region> compose(const AppliedMap& map, const Shard& shard, std::span<const Index> strides) {
-  for (const auto* kept : {&map.kept, &map.slot_kept})
-    for (const auto& spans : *kept)
-      if (spans.empty())
-        return {};
+/// The regions of one box of the shard.
+std::vector<Region> compose_box(const AppliedMap& map, std::span<const Component> components, const ShardBox& box) {
   std::vector<Region> regions(1);
+  regions.front().base = box.base;
   regions.front().dims.resize(map.slot_base.size());
-  for (const Component& component : components_of(map)) {
-    const std::vector<Contribution> pieces = Composer(map, component, shard, strides).run();
+  for (const Component& component : components) {
+    const std::vector<Contribution> pieces = Composer(map, component, box).run();
     std::vector<Region> next;
     for (const Region& region : regions)
       for (const Contribution& piece : pieces) {
@@ -345,6 +361,24 @@ std::vector<Region> compose(const AppliedMap& map, const Shard& shard, std::span
       }
     regions = std::move(next);
   }
+  return regions;
+}
+
+} // namespace
+
+std::vector<Region> compose(const AppliedMap& map, const Shard& shard, std::span<const Index> strides) {
+  for (const auto* kept : {&map.kept, &map.slot_kept})
+    for (const auto& spans : *kept)
+      if (spans.empty())
+        return {};
+  std::vector<Region> regions;
+  const std::vector<Component> components = components_of(map);
+  const std::vector<ShardBox> boxes = boxes_of(shard, strides);
+  for (const ShardBox& box : boxes)
+    for (Region& region : compose_box(map, components, box))
+      regions.push_back(std::move(region));
+  if (boxes.size() > 1)
+    join_all(regions); // a slice may keep of two boxes what makes one
   return regions;
 }
 

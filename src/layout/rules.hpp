@@ -12,11 +12,36 @@
 
 namespace deltawire::layout {
 
+/// `axes = { ep = ["dp", "tp"] }`: several axes of the mesh under one name, outermost first.
+struct JoinedAxis {
+  std::string name;
+  std::vector<std::string> axes;
+
+  friend bool operator==(const JoinedAxis&, const JoinedAxis&) = default;
+};
+
+/// `sizes = { tp = [2, 3] }`, `on = { pp = [0] }`: numbers for an axis of the mesh or a joined one.
+struct AxisNumbers {
+  std::string axis;
+  std::vector<Index> numbers;
+
+  friend bool operator==(const AxisNumbers&, const AxisNumbers&) = default;
+};
+
+/// What may stand beside a list of cuts.
+struct CutOptions {
+  std::vector<AxisNumbers> sizes; ///< declared lengths of the pieces, one a coordinate of the axis
+  std::vector<JoinedAxis> axes;   ///< besides the side's
+  std::vector<AxisNumbers> on;    ///< coordinates that hold it; an axis that is not named: all
+};
+
 /// [[trainer.placement]] / [[worker.placement]]: the first whose pattern matches a parameter counts.
 struct PlacementRule {
   std::string parameter;          ///< pattern
-  std::vector<std::string> shard; ///< cuts in order, "axis:dim" or "axis:dim by slice"
+  std::vector<std::string> shard; ///< cuts in order: "axis:dim", "axis:dim by slice", "axis:dim by [2048, 1024]",
+                                  ///< "axis:dim cyclic", "axis:flat"
   std::string where;
+  CutOptions options{};
 };
 
 /// [[trainer.map]] / [[worker.map]]: how a parameter covers a slot. Empty = not given.
@@ -27,9 +52,11 @@ struct MapRule {
   std::string slice;      ///< "[e, 0:768, :]", items of the viewed dims
   bool transpose = false; ///< swaps the last two dims after slicing
   std::string where;
-  std::vector<Index> permute = {}; ///< dim i of the slot is dim permute[i] of what slice keeps
-  std::string slot_view = {};      ///< as view, of the slot
-  std::string slot_slice = {};     ///< as slice, of the slot; an item may compute: "e + 16*ep"
+  std::vector<Index> permute = {};                 ///< dim i of the slot is dim permute[i] of what slice keeps
+  std::string slot_view = {};                      ///< as view, of the slot
+  std::string slot_slice = {};                     ///< as slice, of the slot; an item may compute: "e + 16*ep"
+  std::optional<std::vector<std::string>> shard{}; ///< cuts of its own, in place of the parameter's by-slice cuts
+  CutOptions options{};                            ///< of these cuts
 };
 
 /// [[trainer.parameter]] / [[worker.parameter]]: facts that the maps do not tell.
@@ -45,7 +72,8 @@ struct SideRules {
   std::vector<PlacementRule> placements;
   std::vector<MapRule> maps;
   std::vector<ParameterRule> parameters;
-  std::vector<std::string> unused; ///< worker side: slot patterns that no worker reads
+  std::vector<std::string> unused{}; ///< worker side: slot patterns that no worker reads
+  std::vector<JoinedAxis> axes{};    ///< for all placements and maps of this side
 };
 
 } // namespace deltawire::layout

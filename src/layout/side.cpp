@@ -32,6 +32,7 @@ struct WorkerParameter {
   ParameterSpec spec;
   Shard shard;
   std::vector<SlotPart> parts;
+  std::string not_held{}; ///< where `on` leaves this worker out: says so
 };
 
 std::string list_of(const std::vector<std::string>& names) {
@@ -96,6 +97,7 @@ struct Side::Compiled {
   SideRules rules;
   Role role = Role::trainer;
   std::vector<Map> maps;
+  std::vector<std::optional<Cuts>> map_cuts; ///< of each map: its own
   std::vector<Placement> placements;
   std::vector<ParameterFact> facts;
   std::vector<Pattern> unused;
@@ -103,9 +105,15 @@ struct Side::Compiled {
   [[nodiscard]] const char* side() const { return role == Role::trainer ? "trainer" : "worker"; }
   [[nodiscard]] const ParameterRule* fact(const std::string& name) const;
   [[nodiscard]] Result<std::vector<MapUse>> uses(const std::string& name, const Shape& shape, Index rank) const;
-  [[nodiscard]] Result<std::vector<Span>> segments(const std::string& name, const Shape& shape, std::size_t dim) const;
-  [[nodiscard]] Result<Shard> shard(const std::string& name, const Shape& shape, Index rank) const;
-  [[nodiscard]] Result<bool> owns(const Map& map, const std::string& name, const Shard& shard, Index rank) const;
+  [[nodiscard]] const Cuts* own_cuts(const Map& map) const;
+  [[nodiscard]] Result<std::vector<DimSegment>> segments(const std::string& name, const Shape& shape,
+                                                         std::size_t dim) const;
+  [[nodiscard]] Result<PlacedParameter> placed(const std::string& name, const Shape& shape) const;
+  [[nodiscard]] std::string not_held(const PlacedParameter& parameter, Index rank) const;
+  [[nodiscard]] Result<bool> owns(const Map& map, const PlacedParameter& parameter, const Shard& here,
+                                  Index rank) const;
+  [[nodiscard]] std::vector<Index> readers_of(const Map& map) const;
+  [[nodiscard]] std::vector<std::string> worker_names(std::span<const SlotSpec> catalogue) const;
   [[nodiscard]] Result<bool> read_elsewhere(const Map& map, const SlotSpec& slot) const;
   [[nodiscard]] Result<void> check_place(Role wanted, Index rank, const char* call) const;
   [[nodiscard]] bool check_coverage(const std::string& name, const Shape& shape, std::span<const SlotPart> parts,
@@ -137,8 +145,17 @@ Result<std::vector<MapUse>> Side::Compiled::uses(const std::string& name, const 
   return result;
 }
 
+/// The cuts that a map has of its own; null where it has none.
+const Cuts* Side::Compiled::own_cuts(const Map& map) const {
+  if (&map == &Map::identity())
+    return nullptr;
+  const std::optional<Cuts>& own = map_cuts[static_cast<std::size_t>(&map - maps.data())];
+  return own ? &*own : nullptr;
+}
+
 /// What a by-slice cut of `dim` treats on its own: each interval that a map keeps, and each gap between them (padding).
-Result<std::vector<Span>> Side::Compiled::segments(const std::string& name, const Shape& shape, std::size_t dim) const {
+Result<std::vector<DimSegment>> Side::Compiled::segments(const std::string& name, const Shape& shape,
+                                                         std::size_t dim) const {
   std::vector<MapUse> all;
   for (const Map& map : maps) {
     auto some = selections_of_parameter(map, name, shape);
@@ -165,65 +182,108 @@ Result<std::vector<Span>> Side::Compiled::segments(const std::string& name, cons
   std::stable_sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) {
     return std::pair{a.span.begin, a.span.end} < std::pair{b.span.begin, b.span.end};
   });
-  std::vector<Span> result;
+  std::vector<DimSegment> result;
   Index at = 0;
   const MapUse* before = nullptr;
   for (const Kept& next : kept) {
-    if (!result.empty() && next.span == result.back())
+    const Cuts* own = own_cuts(*next.use->map);
+    if (!result.empty() && next.span == result.back().span) {
+      if (own != result.back().own)
+        return fail(Code::invalid_topology,
+                    "the maps to slots '{}' and '{}' keep the same interval {}:{} of this dim, and only one rule's own "
+                    "cuts can be of it",
+                    before->slot, next.use->slot, next.span.begin, next.span.end);
       continue;
+    }
     if (next.span.begin < at)
       return fail(Code::invalid_topology,
                   "the maps to slots '{}' and '{}' keep intervals of this dim that overlap but differ ({}:{} and "
                   "{}:{})",
-                  before->slot, next.use->slot, result.back().begin, result.back().end, next.span.begin, next.span.end);
+                  before->slot, next.use->slot, result.back().span.begin, result.back().span.end, next.span.begin,
+                  next.span.end);
     if (next.span.begin > at)
-      result.push_back({at, next.span.begin});
-    result.push_back(next.span);
+      result.push_back({{at, next.span.begin}, nullptr});
+    result.push_back({next.span, own});
     at = next.span.end;
     before = next.use;
   }
   if (at < shape[dim])
-    result.push_back({at, shape[dim]});
+    result.push_back({{at, shape[dim]}, nullptr});
   return result;
 }
 
-Result<Shard> Side::Compiled::shard(const std::string& name, const Shape& shape, Index rank) const {
+/// What the rules say of a parameter. Borrows `name` and `shape`.
+Result<PlacedParameter> Side::Compiled::placed(const std::string& name, const Shape& shape) const {
   if (auto count = element_count(shape); !count)
     return fail(count.error().code, "parameter '{}': {}", name, count.error().message);
   const auto placement = std::find_if(placements.begin(), placements.end(), [&](const Placement& candidate) {
     return candidate.parameter.match(name).has_value();
   });
-  return shard_by(placement == placements.end() ? nullptr : &*placement, rules.mesh, name, shape, rank,
-                  [&](std::size_t dim) { return segments(name, shape, dim); });
+  PlacedParameter parameter{name,
+                            shape,
+                            placement == placements.end() ? nullptr : &*placement,
+                            {},
+                            [this, &name, &shape](std::size_t dim) { return segments(name, shape, dim); },
+                            std::nullopt};
+  for (const Map& map : maps) {
+    const Cuts* own = own_cuts(map);
+    if (own == nullptr)
+      continue;
+    auto some = selections_of_parameter(map, name, shape);
+    if (!some)
+      return pass_on(std::move(some));
+    if (!some->empty())
+      parameter.own.push_back(own);
+  }
+  return parameter;
+}
+
+/// Says that `on` leaves this rank or worker out.
+std::string Side::Compiled::not_held(const PlacedParameter& parameter, Index rank) const {
+  return fmt::format("{}: `on` of the placement leaves out {} {}, which has no parameter '{}'",
+                     parameter.placement != nullptr ? parameter.placement->cuts.where : "",
+                     role == Role::trainer ? "rank" : "worker", rank, parameter.name);
 }
 
 /// Whether this rank contributes what the map makes of a shard. An axis that the slot's name counts with gives each of
 /// its coordinates a parameter of its own under the same name: it does not replicate, and cannot cut.
-Result<bool> Side::Compiled::owns(const Map& map, const std::string& name, const Shard& here, Index rank) const {
+Result<bool> Side::Compiled::owns(const Map& map, const PlacedParameter& parameter, const Shard& here,
+                                  Index rank) const {
   if (map.axes.empty())
-    return here.owner;
-  const auto first = shard(name, here.full_shape, rank_at_zero(rules.mesh, rank, map.axes));
+    return layout::owns(parameter, own_cuts(map), rules.mesh, rank);
+  const auto first = shard_by(parameter, rules.mesh, rank_at_zero(rules.mesh, rank, map.axes));
   if (!first)
     return pass_on(Result<Shard>(first));
-  if (first->dims != here.dims)
+  if (first->held && here.held && (first->dims != here.dims || first->flat != here.flat))
     return fail(Code::invalid_topology,
                 "{}slot '{}' counts with the coordinate of axis {}, and a placement cuts parameter '{}' along it; each "
                 "coordinate has a parameter of its own there, so drop one of the two",
-                place_of(map), map.slot.text(), list_of(map.axes), name);
-  return first->owner;
+                place_of(map), map.slot.text(), list_of(map.axes), parameter.name);
+  std::vector<std::size_t> counted;
+  for (const std::string& axis : map.axes)
+    if (const auto found = rules.mesh.find(axis))
+      counted.push_back(*found);
+  return layout::owns(parameter, own_cuts(map), rules.mesh, rank, counted);
+}
+
+/// The workers, one for each that the map's axes tell apart.
+std::vector<Index> Side::Compiled::readers_of(const Map& map) const {
+  std::vector<std::string> others;
+  for (const Axis& axis : rules.mesh.axes())
+    if (std::find(map.axes.begin(), map.axes.end(), axis.name) == map.axes.end())
+      others.push_back(axis.name);
+  std::vector<Index> readers;
+  for (Index worker = 0; worker < rules.mesh.size(); ++worker)
+    if (rank_at_zero(rules.mesh, worker, others) == worker)
+      readers.push_back(worker);
+  return readers;
 }
 
 /// Whether a worker at other coordinates of the map's axes reads the slot.
 Result<bool> Side::Compiled::read_elsewhere(const Map& map, const SlotSpec& slot) const {
   if (map.axes.empty() || !map.slot.match(slot.name))
     return false;
-  for (Index worker = 0; worker < rules.mesh.size(); ++worker) {
-    std::vector<std::string> others;
-    for (const Axis& axis : rules.mesh.axes())
-      if (std::find(map.axes.begin(), map.axes.end(), axis.name) == map.axes.end())
-        others.push_back(axis.name);
-    if (rank_at_zero(rules.mesh, worker, others) != worker)
-      continue;
+  for (const Index worker : readers_of(map)) {
     auto uses = uses_for_slot(map, slot.name, slot.shape, rules.mesh, worker);
     if (!uses)
       return pass_on(std::move(uses));
@@ -231,6 +291,26 @@ Result<bool> Side::Compiled::read_elsewhere(const Map& map, const SlotSpec& slot
       return true;
   }
   return false;
+}
+
+/// Names of the parameters that the slots lead to on any worker. What is wrong with a use is told where it is declared.
+std::vector<std::string> Side::Compiled::worker_names(std::span<const SlotSpec> catalogue) const {
+  std::vector<std::string> names;
+  std::vector<bool> mapped(catalogue.size(), false);
+  for (const Map& map : maps) {
+    const std::vector<Index> readers = readers_of(map);
+    for (std::size_t s = 0; s < catalogue.size(); ++s)
+      for (const Index worker : readers)
+        if (auto uses = uses_for_slot(map, catalogue[s].name, catalogue[s].shape, rules.mesh, worker))
+          for (MapUse& use : *uses) {
+            names.push_back(std::move(use.parameter));
+            mapped[s] = true;
+          }
+  }
+  for (std::size_t s = 0; s < catalogue.size(); ++s)
+    if (!mapped[s])
+      names.push_back(catalogue[s].name);
+  return names;
 }
 
 Result<void> Side::Compiled::check_place(Role wanted, Index rank, const char* call) const {
@@ -270,14 +350,29 @@ Result<Side> Side::compile(SideRules rules, Role role) {
   compiled->role = role;
   Problems problems;
   const auto direction = role == Role::trainer ? Direction::from_parameter : Direction::from_slot;
+  const Mesh& mesh = compiled->rules.mesh;
+  auto joined = join_axes(compiled->rules.axes, mesh);
+  if (!joined) {
+    problems.add(joined.error().code, "{}.{}", compiled->side(), joined.error().message);
+    joined.emplace(); // cuts of these axes are not known then: the messages say so too
+  }
   for (const MapRule& rule : compiled->rules.maps) {
-    if (auto map = Map::compile(rule, direction, compiled->rules.mesh))
+    if (auto map = Map::compile(rule, direction, mesh))
       compiled->maps.push_back(std::move(*map));
     else
       problems.add(std::move(map).error());
+    compiled->map_cuts.emplace_back();
+    if (!rule.shard)
+      continue;
+    auto cuts = Cuts::compile(*rule.shard, rule.options, mesh, *joined, Cuts::For::slice,
+                              fmt::format("map of '{}'", rule.parameter), rule.where);
+    if (cuts)
+      compiled->map_cuts.back() = std::move(*cuts);
+    else
+      problems.add(std::move(cuts).error());
   }
   for (const PlacementRule& rule : compiled->rules.placements) {
-    if (auto placement = Placement::compile(rule, compiled->rules.mesh))
+    if (auto placement = Placement::compile(rule, mesh, *joined))
       compiled->placements.push_back(std::move(*placement));
     else
       problems.add(std::move(placement).error());
@@ -317,7 +412,10 @@ const SideRules& Side::rules() const noexcept {
 Result<Shard> Side::shard(const std::string& name, const Shape& full_shape, Index rank) const {
   if (auto place = compiled_->check_place(compiled_->role, rank, "shard"); !place)
     return pass_on(std::move(place));
-  return compiled_->shard(name, full_shape, rank);
+  const auto parameter = compiled_->placed(name, full_shape);
+  if (!parameter)
+    return tl::make_unexpected(parameter.error());
+  return shard_by(*parameter, compiled_->rules.mesh, rank);
 }
 
 Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, Index rank) const {
@@ -337,6 +435,7 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
   std::unordered_map<std::string, Source> sources;
   struct Provided {
     std::uint32_t parameter;
+    PlacedParameter placed;
     Shard shard;
     std::vector<MapUse> uses;
   };
@@ -350,9 +449,19 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
     if (const ParameterRule* rule = side.fact(tensor.name); rule && rule->shape && *rule->shape != tensor.shape)
       problems.add(Code::invalid_topology, "{}: parameter '{}' is declared as {}, but was added as {}", rule->where,
                    tensor.name, to_string(*rule->shape), to_string(tensor.shape));
-    auto shard = side.shard(tensor.name, tensor.shape, rank);
+    auto placed = side.placed(tensor.name, tensor.shape);
+    if (!placed) {
+      problems.add(std::move(placed).error());
+      continue;
+    }
+    placed->flat = tensor.flat;
+    auto shard = shard_by(*placed, mesh(), rank);
     if (!shard) {
       problems.add(std::move(shard).error());
+      continue;
+    }
+    if (!shard->held) {
+      problems.add(Code::invalid_argument, "{}; do not add it there", side.not_held(*placed, rank));
       continue;
     }
     auto strides = local_strides(tensor, shard->local_shape);
@@ -400,7 +509,7 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
       fits = false;
     }
     if (fits)
-      provided.push_back({number, std::move(*shard), std::move(*uses)});
+      provided.push_back({number, std::move(*placed), std::move(*shard), std::move(*uses)});
   }
   for (const auto& [name, source] : sources)
     // Viewed numbers that nothing tells to be parts of one dim are dims.
@@ -415,7 +524,7 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
     for (const MapUse& use : tensor.uses) {
       const std::uint32_t slot = sources.at(use.slot).slot;
       auto applied = apply(use, parameter.full_shape, result.slots[slot].shape);
-      auto owner = side.owns(*use.map, parameter.name, tensor.shard, rank);
+      auto owner = side.owns(*use.map, tensor.placed, tensor.shard, rank);
       if (!applied || !owner) {
         problems.add(applied ? std::move(owner).error() : std::move(applied).error());
         fits = false;
@@ -472,7 +581,7 @@ Result<Shape> Side::Compiled::worker_shape(const std::string& name, std::span<co
   return agreed.front().shape;
 }
 
-/// All parameters that a worker holds, in order of their first slot.
+/// All parameters that the slots lead to here, in order of their first slot, with what this worker holds of each.
 Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const SlotSpec> catalogue, Index index) const {
   struct Group {
     std::string name;
@@ -550,13 +659,20 @@ Result<std::vector<WorkerParameter>> Side::Compiled::worker(std::span<const Slot
     }
     if (!fits || !check_coverage(group.name, *shape, parameter.parts, catalogue, problems))
       continue;
-    auto shard_here = shard(group.name, *shape, index);
+    auto placed_here = placed(group.name, *shape);
+    if (!placed_here) {
+      problems.add(std::move(placed_here).error());
+      continue;
+    }
+    auto shard_here = shard_by(*placed_here, rules.mesh, index);
     if (!shard_here) {
       problems.add(std::move(shard_here).error());
       continue;
     }
+    if (!shard_here->held)
+      parameter.not_held = not_held(*placed_here, index);
     for (const MapUse& use : group.uses)
-      if (auto cut = owns(*use.map, group.name, *shard_here, index); !cut) {
+      if (auto cut = owns(*use.map, *placed_here, *shard_here, index); !cut) {
         problems.add(std::move(cut).error());
         fits = false;
         break;
@@ -581,17 +697,21 @@ Result<std::vector<ParameterSpec>> Side::worker_parameters(std::span<const SlotS
     return pass_on(std::move(parameters));
   std::vector<ParameterSpec> specs;
   for (WorkerParameter& parameter : *parameters)
-    specs.push_back(std::move(parameter.spec));
+    if (parameter.shard.held)
+      specs.push_back(std::move(parameter.spec));
   return specs;
 }
 
 Result<void> Side::check_names(std::span<const std::string> parameters, std::span<const SlotSpec> catalogue) const {
-  const std::unordered_set<std::string_view> names(parameters.begin(), parameters.end());
-  std::unordered_set<std::string_view> slots;
+  std::unordered_set<std::string> names(parameters.begin(), parameters.end());
+  if (compiled_->role == Role::worker) // this worker may lack what others hold; the slots lead to all of it
+    for (std::string& name : compiled_->worker_names(catalogue))
+      names.insert(std::move(name));
+  std::unordered_set<std::string> slots;
   for (const SlotSpec& slot : catalogue)
     slots.insert(slot.name);
   Problems problems;
-  const auto check = [&](const std::string& text, const std::unordered_set<std::string_view>& known, const char* what,
+  const auto check = [&](const std::string& text, const std::unordered_set<std::string>& known, const char* what,
                          const std::string& where) {
     const bool pattern = text.find_first_of("*{") != std::string::npos;
     if (!pattern && !known.contains(text))
@@ -644,6 +764,10 @@ Result<Declaration> Side::declare_worker(std::span<const SlotSpec> catalogue, st
       continue;
     }
     const WorkerParameter& parameter = *found->second;
+    if (!parameter.shard.held) {
+      problems.add(Code::invalid_argument, "{}; do not bind it there", parameter.not_held);
+      continue;
+    }
     ParameterSpec spec = parameter.spec;
     if (tensor.dtype != spec.dtype)
       problems.add(Code::disagreement, "worker {}: tensor '{}' is bound as {}, the trainer sends {}", index,
@@ -671,7 +795,7 @@ Result<Declaration> Side::declare_worker(std::span<const SlotSpec> catalogue, st
                  list_of(unknown));
   std::vector<std::string> missing;
   for (const WorkerParameter& parameter : *parameters)
-    if (!bound.contains(parameter.spec.name))
+    if (parameter.shard.held && !bound.contains(parameter.spec.name))
       missing.push_back(parameter.spec.name);
   if (!missing.empty())
     problems.add(

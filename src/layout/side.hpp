@@ -4,6 +4,7 @@
 
 #include "layout/region.hpp"
 #include "layout/rules.hpp"
+#include "layout/shard.hpp"
 
 #include <memory>
 #include <span>
@@ -12,29 +13,15 @@
 
 namespace deltawire::layout {
 
-/// A stretch of one dim that a rank holds: global..global+length of the full dim lies at local..local+length.
-struct Interval {
-  Index global = 0;
-  Index local = 0;
-  Index length = 0;
-
-  friend bool operator==(const Interval&, const Interval&) = default;
-};
-
-/// The part of a parameter that one rank or worker holds.
-struct Shard {
-  Shape full_shape;
-  Shape local_shape;
-  std::vector<std::vector<Interval>> dims; ///< one list a dim, sorted by local, packed without gaps
-  bool owner = true; ///< lowest coordinate on every replicating axis (an axis that cuts nothing of this parameter)
-};
-
 /// A tensor as a process holds it.
 struct LocalTensor {
   std::string name;
   DType dtype = DType::bf16;
   Shape shape;                ///< trainer: the full shape; worker: the local shape
   std::vector<Index> strides; ///< elements; empty = row-major over the local shape
+  /// Trainer, with a flat cut: the interval that this rank holds of the elements that the cuts before it leave, in
+  /// place of the topology's (a parameter within a longer flat buffer).
+  std::optional<FlatRange> flat{};
 };
 
 class Side {

@@ -32,10 +32,13 @@ void append_merged(std::vector<Segment>& segments, std::size_t begin, const Segm
   segments.push_back(segment);
 }
 
-/// A stretch of an owner's segment between two boundaries of its dim.
+/// A stretch of an owner's segment between two boundaries of its dim, or several of them at regular distances.
 struct Piece {
-  Segment segment;
+  Segment segment;       ///< the first
   std::uint32_t cls = 0; ///< class of the interval that holds it
+  Index count = 1;
+  Index slot_step = 0; ///< from one to the next, along the dim
+  Index local_step = 0;
 };
 
 /// One dim of the block under construction.
@@ -44,6 +47,7 @@ struct BlockDim {
   Index local = 0; ///< stride in the owner's buffer
   Index slot = 0;  ///< stride in the slot
   std::size_t dim = 0;
+  Index step = 0; ///< from piece to piece along `dim`; 0: within a piece
 };
 
 class Cutter {
@@ -220,6 +224,7 @@ private:
           begin = stop;
         }
       }
+      group_pieces(d);
     }
     chosen_.assign(dims_, 0);
     for (bool more = true; more;) {
@@ -233,6 +238,60 @@ private:
     }
   }
 
+  /// Joins pieces that follow each other at equal distances on every side: heads of a grouped parameter, dealt rows.
+  void group_pieces(std::size_t d) {
+    std::vector<Piece> grouped;
+    for (const Piece& piece : pieces_[d])
+      if (grouped.empty() || !goes_on(d, grouped.back(), piece))
+        grouped.push_back(piece);
+    pieces_[d] = std::move(grouped);
+  }
+
+  /// Appends `next` to `run` if it is one step further, for the owner and for every reader.
+  [[nodiscard]] bool goes_on(std::size_t d, Piece& run, const Piece& next) const {
+    const Segment& first = run.segment;
+    const Index length = first.length;
+    if (run.cls != next.cls || length != next.segment.length || (length > 1 && first.stride != next.segment.stride))
+      return false;
+    const Index last = first.slot + (run.count - 1) * run.slot_step;
+    const Index slot_step = next.segment.slot - last;
+    const Index local_step = next.segment.local - (first.local + (run.count - 1) * run.local_step);
+    if (run.count > 1 && (slot_step != run.slot_step || local_step != run.local_step))
+      return false;
+    // Steps that pass what one piece reaches: the dims of a block nest.
+    const auto nests = [&](Index step, Index stride) {
+      return magnitude(step) > magnitude(stride) * static_cast<std::uint64_t>(length - 1);
+    };
+    if (!nests(local_step, length > 1 ? first.stride : 0))
+      return false;
+    for (std::size_t r = 0; r < readers_.size(); ++r) {
+      const Segment* here = reader_segment(r, d, last);
+      if (here == nullptr)
+        continue; // it reads nothing of this class
+      const Segment* there = reader_segment(r, d, next.segment.slot);
+      const Index step = address(*there, next.segment.slot) - address(*here, last);
+      if (length > 1 && here->stride != there->stride)
+        return false;
+      if (!nests(step, length > 1 ? here->stride : 0))
+        return false;
+      if (run.count > 1) {
+        const Segment& before = *reader_segment(r, d, last - slot_step);
+        if (address(*here, last) - address(before, last - slot_step) != step)
+          return false;
+      }
+    }
+    ++run.count;
+    run.slot_step = slot_step;
+    run.local_step = local_step;
+    return true;
+  }
+
+  /// Of an index that the segment holds, without the region's base.
+  [[nodiscard]] static Index address(const Segment& segment, Index index) noexcept {
+    return index == segment.slot ? segment.local // the stride of one element may be anything
+                                 : segment.local + (index - segment.slot) * segment.stride;
+  }
+
   void add_block(const Claim& owner) {
     CutBlock block;
     block.owner = &owner;
@@ -244,6 +303,8 @@ private:
       block.local_offset += piece.segment.local;
       block.slot_offset += piece.segment.slot * slot_strides_[d];
       cell += piece.cls * cell_strides_[d];
+      if (piece.count > 1)
+        block_dims_.push_back({piece.count, piece.local_step, piece.slot_step * slot_strides_[d], d, piece.slot_step});
       if (piece.segment.length > 1)
         block_dims_.push_back({piece.segment.length, piece.segment.stride, slot_strides_[d], d});
     }
@@ -261,11 +322,16 @@ private:
       for (std::size_t d = 0; d < dims_; ++d) {
         const Index index = pieces_[d][chosen_[d]].segment.slot;
         const Segment& segment = *reader_segment(readers[r], d, index);
-        reader_offsets_[r] +=
-          index == segment.slot ? segment.local : segment.local + (index - segment.slot) * segment.stride;
-        for (std::size_t k = 0; k < unmerged; ++k)
-          if (block_dims_[k].dim == d)
-            reader_strides_[r * unmerged + k] = segment.stride;
+        reader_offsets_[r] += address(segment, index);
+        for (std::size_t k = 0; k < unmerged; ++k) {
+          const BlockDim& dim = block_dims_[k];
+          if (dim.dim != d)
+            continue;
+          reader_strides_[r * unmerged + k] =
+            dim.step == 0
+              ? segment.stride
+              : address(*reader_segment(readers[r], d, index + dim.step), index + dim.step) - address(segment, index);
+        }
       }
     }
 

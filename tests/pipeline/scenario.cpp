@@ -65,6 +65,12 @@ public:
       read_map_file(*table);
     for (const std::string& part : texts(root_, "refused"))
       scenario_.refused.push_back(part);
+    if (const toml::array* ranks = root_["rank_settings"].as_array())
+      for (const toml::node& rank : *ranks) {
+        scenario_.rank_settings.emplace_back();
+        for (const toml::node& setting : *rank.as_array())
+          scenario_.rank_settings.back().push_back(setting.value<std::string>().value());
+      }
     for (const toml::table* table : tables(root_, "tensor"))
       read_tensor(*table);
     for (const toml::table* table : tables(root_, "trainer"))
@@ -188,7 +194,14 @@ private:
     held.local_shape = integers(table, "local");
     const std::vector<std::string> lists = texts(table, members);
     side.resize(std::max(side.size(), lists.size()));
+    const toml::array* flat = table["flat"].as_array();
     for (std::size_t m = 0; m < lists.size(); ++m) {
+      if (lists[m] == "-") // it has no such parameter
+        continue;
+      if (flat != nullptr) {
+        const toml::array& interval = *flat->get(m)->as_array();
+        held.flat = {interval.get(0)->value<std::int64_t>().value(), interval.get(1)->value<std::int64_t>().value()};
+      }
       held.elements = read_places(lists[m], tensor);
       held.dtype = dtype_of(text(table, "dtype", default_dtype(held, tensor)));
       side[m].push_back(held);
@@ -239,6 +252,7 @@ private:
     Update update;
     update.edits = read_edits(table, "edit");
     update.changed = table["changed"].value<std::int64_t>().value_or(-1);
+    update.gathered = table["gathered"].value<std::int64_t>().value_or(-1);
     update.fresh_session = table["fresh_session"].value<bool>().value_or(false);
     scenario_.updates.push_back(std::move(update));
   }

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deltawire::test {
@@ -34,6 +36,8 @@ struct Held {
   std::vector<std::int64_t> strides; ///< empty: row-major
   std::int64_t offset = 0;           ///< of the first element in its memory, elements
   std::vector<Place> elements;       ///< row-major over the local shape
+  /// Trainer only: the flat interval that the rank declares, begin and end.
+  std::optional<std::pair<std::int64_t, std::int64_t>> flat{};
 };
 
 struct Edit {
@@ -45,6 +49,7 @@ struct Edit {
 struct Update {
   std::vector<Edit> edits;
   std::int64_t changed = -1;  ///< expected Outcome::changed; -1: not told
+  std::int64_t gathered = -1; ///< the most that Outcome::gather_bytes may be; -1: not told
   bool fresh_session = false; ///< everyone restarts before this update
 };
 
@@ -56,7 +61,8 @@ struct Scenario {
   std::vector<std::vector<Held>> ranks;
   std::vector<std::vector<Held>> workers;
   std::vector<Update> updates;
-  std::vector<std::string> refused; ///< parts of the message when the agreement must be refused
+  std::vector<std::string> refused;                      ///< parts of the message when the agreement must be refused
+  std::vector<std::vector<std::string>> rank_settings{}; ///< overrides of one rank, where there are any
 };
 
 /// Reads a file of tests/scenarios (format: README.md there). Throws std::runtime_error with the file's name.

@@ -23,7 +23,7 @@ std::vector<std::string> scenario_files() {
 /// Runs all files; each failure is a failure of the test, with its file's title.
 void run_all(const std::vector<std::string>& overrides) {
   const std::vector<std::string> files = scenario_files();
-  REQUIRE(files.size() >= 20);
+  REQUIRE(files.size() >= 35);
   for (const std::string& file : files) {
     const Scenario scenario = read_scenario(file);
     INFO(file);
@@ -41,6 +41,11 @@ TEST_CASE("scenarios hold with the caps as they come") {
 TEST_CASE("scenarios hold when every stage holds a few elements and one Differ works") {
   run_all({"actors.differ.count=1", "actors.differ.chunk=40B", "actors.differ.inflight=200B",
            "actors.gather_queue.window=30B", "actors.gather_queue.max_round=150B", "actors.flush_bucket.cap=200B"});
+}
+
+TEST_CASE("scenarios hold with odd caps") {
+  run_all({"actors.differ.count=2", "actors.differ.chunk=41B", "actors.differ.inflight=203B",
+           "actors.gather_queue.window=31B", "actors.gather_queue.max_round=151B", "actors.flush_bucket.cap=207B"});
 }
 
 TEST_CASE("scenarios hold with caps of 1 KiB and three Differs") {

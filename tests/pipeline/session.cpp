@@ -86,12 +86,20 @@ Session::Session(const Scenario& scenario, const std::vector<std::string>& overr
     options.rank = r;
     options.world = static_cast<std::uint32_t>(scenario.ranks.size());
     options.overrides = overrides_;
+    if (r < scenario.rank_settings.size())
+      options.overrides.insert(options.overrides.end(), scenario.rank_settings[r].begin(),
+                               scenario.rank_settings[r].end());
     publishers_.push_back(Publisher::open(topology_, std::move(options)));
     auto& memories = rank_memory_.emplace_back();
     for (const Held& held : scenario.ranks[r]) {
       memories.emplace_back(held);
       const void* data = held.elements.empty() ? nullptr : memories.back().data();
-      publishers_.back().add({held.parameter, held.dtype, held.full_shape, data, held.strides});
+      Tensor tensor{held.parameter, held.dtype, held.full_shape, data, held.strides};
+      if (held.flat) {
+        tensor.flat_begin = held.flat->first;
+        tensor.flat_end = held.flat->second;
+      }
+      publishers_.back().add(std::move(tensor));
     }
   }
   worker_memory_.resize(scenario.workers.size());
@@ -271,6 +279,8 @@ std::string check_outcome(const Outcome& outcome, const Update& update, Version 
                        outcome.step, outcome.seed, version, step);
   if (update.changed >= 0 && outcome.changed != static_cast<std::uint64_t>(update.changed))
     return fmt::format("{} changed elements, expected {}", outcome.changed, update.changed);
+  if (update.gathered >= 0 && outcome.gather_bytes > static_cast<std::uint64_t>(update.gathered))
+    return fmt::format("{} bytes gathered, at most {} expected", outcome.gather_bytes, update.gathered);
   for (const WorkerOutcome& worker : outcome.workers)
     if (worker.version != version || !worker.digest_ok || worker.state != "serving" || !worker.error.empty())
       return fmt::format("worker {} is {} at version {} (digest ok: {}) {}", worker.index, worker.state, worker.version,

@@ -200,16 +200,10 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
     const char* error;
   };
   for (const Case& c : {
-         Case{"[trainer]\naxes = { ep = [\"dp\", \"tp\"] }", "t.toml:2: trainer.axes: not supported yet"},
-         {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nsizes = { tp = [2, 3] }",
-          "t.toml:4: trainer.placement.sizes: not supported yet"},
-         {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
-          "t.toml:4: trainer.placement.on: not supported yet"},
-         {"[[worker.placement]]\nparameter = \"*\"\nshard = []\naxes = {}",
-          "t.toml:4: worker.placement.axes: not supported yet"},
-         {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
-          "t.toml:4: trainer.placement.wire_dtype: not supported yet"},
-         {"[[worker.map]]\nparameter = \"*\"\nshard = [\"tp:0\"]", "t.toml:3: worker.map.shard: not supported yet"},
+         Case{"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
+              "t.toml:4: trainer.placement.wire_dtype: not supported yet"},
+         {"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
+          "t.toml:4: worker.map.on: not supported yet"},
          {"[transport]\nsecret_file = \"key\"",
           "t.toml:2: transport.secret_file: not supported yet: connections are not encrypted"},
          {"[update]\nwire_dtype = \"bfloat16\"",
@@ -261,7 +255,7 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
                                             "\"prometheus\"?"},
          {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes"},
          {"[trainer]\nunused = []",
-          "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter"},
+          "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter, axes"},
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
           "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
          {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
@@ -353,6 +347,60 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
     REQUIRE_FALSE(loaded);
     CHECK(loaded.error().code == Code::invalid_topology);
   }
+}
+
+TEST_CASE("placements and a map's own cuts take sizes, joined axes and the coordinates that hold them") {
+  const auto topology = load_text(R"([trainer]
+mesh = [["pp", 2], ["dp", 2], ["tp", 2]]
+axes = { all = ["dp", "tp"], back = ["tp", "dp"] }
+[[trainer.placement]]
+parameter = "a"
+shard = ["ep:0"]
+sizes = { ep = [1, 2, 3, 0] }
+axes = { ep = ["dp", "tp"] }
+on = { pp = [0, 1] }
+[[trainer.map]]
+parameter = "b"
+shard = []
+[[trainer.map]]
+parameter = "b"
+shard = ["both:0"]
+sizes = { both = [1, 1, 1, 1] }
+axes = { both = ["tp", "dp"] }
+[[trainer.map]]
+parameter = "c"
+)");
+  REQUIRE(topology);
+  using layout::AxisNumbers;
+  using layout::JoinedAxis;
+  const layout::SideRules& side = topology->trainer;
+  CHECK(side.axes == std::vector<JoinedAxis>{{"all", {"dp", "tp"}}, {"back", {"tp", "dp"}}});
+  REQUIRE(side.placements.size() == 1);
+  CHECK(side.placements[0].options.sizes == std::vector<AxisNumbers>{{"ep", {1, 2, 3, 0}}});
+  CHECK(side.placements[0].options.axes == std::vector<JoinedAxis>{{"ep", {"dp", "tp"}}});
+  CHECK(side.placements[0].options.on == std::vector<AxisNumbers>{{"pp", {0, 1}}});
+  REQUIRE(side.maps.size() == 3);
+  CHECK(side.maps[0].shard == std::vector<std::string>{});
+  CHECK(side.maps[1].shard == std::vector<std::string>{"both:0"});
+  CHECK(side.maps[1].options.sizes == std::vector<AxisNumbers>{{"both", {1, 1, 1, 1}}});
+  CHECK(side.maps[1].options.axes == std::vector<JoinedAxis>{{"both", {"tp", "dp"}}});
+  CHECK(!side.maps[2].shard);
+}
+
+TEST_CASE("sizes, axes and on of the wrong kind are refused with their key") {
+  const std::string placement = "[[trainer.placement]]\nparameter = \"*\"\nshard = []\n";
+  CHECK(errors_of(placement + "sizes = [1]") == "t.toml:4: trainer.placement.sizes: must be a table, not an array");
+  CHECK(errors_of(placement + "sizes = { tp = [1, -1] }") ==
+        "t.toml:4: trainer.placement.sizes: \"tp\" must be an array of whole numbers from 0, e.g. { tp = [2, 3] }");
+  CHECK(errors_of(placement + "on = { pp = 0 }") ==
+        "t.toml:4: trainer.placement.on: \"pp\" must be an array of whole numbers from 0, e.g. { tp = [2, 3] }");
+  CHECK(errors_of(placement + "axes = { ep = \"dp\" }") ==
+        "t.toml:4: trainer.placement.axes: \"ep\" must be an array of axes of the mesh, e.g. { ep = [\"dp\", \"tp\"] "
+        "}");
+  CHECK(errors_of("[worker]\naxes = { ep = [] }") ==
+        "t.toml:2: worker.axes: \"ep\" must be an array of axes of the mesh, e.g. { ep = [\"dp\", \"tp\"] }");
+  CHECK(errors_of("[[worker.map]]\nparameter = \"*\"\nsizes = { tp = [1] }") ==
+        "t.toml:3: worker.map.sizes: belongs to the map's own \"shard\", which is not given");
 }
 
 TEST_CASE("a mesh of too many ranks is refused") {

@@ -136,9 +136,19 @@ TEST_CASE("segments that continue each other are no boundary", "[layout][plan]")
     worker.declaration.regions[0].dims[0][2].local = 8;
     const Plan plan = plan_of({whole("a", {6, 2})}, {worker});
     CHECK(plan.cells.size() == 1);
+    REQUIRE(plan.blocks == 1); // of two pieces at one distance
+    CHECK(plan.workers[0][0].extents == Indices{2, 6});
+    CHECK(plan.workers[0][0].local_strides == Indices{8, 1});
+    CHECK(plan.ranks[0][0].local_strides == Indices{6, 1});
+  }
+  SECTION("and pieces of different lengths are blocks of their own") {
+    worker.declaration.parameters[0] = {"a", DType::bf16, {7, 2}, {7, 2}, {2, 1}};
+    worker.declaration.regions[0].dims[0] = {{0, 2, 0, 2}, {2, 4, 6, 2}};
+    const Plan plan = plan_of({whole("a", {6, 2})}, {worker});
+    CHECK(plan.cells.size() == 1);
     REQUIRE(plan.blocks == 2);
-    CHECK(plan.workers[0][1].local_offset == 8);
-    CHECK(plan.workers[0][1].extents == Indices{6});
+    CHECK(plan.workers[0][1].local_offset == 6);
+    CHECK(plan.workers[0][1].extents == Indices{8});
   }
 }
 

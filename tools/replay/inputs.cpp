@@ -31,13 +31,16 @@ void compare_tensors(const checkpoint::Checkpoint& first, const checkpoint::Chec
 }
 
 Result<std::vector<layout::Declaration>> declare_ranks(const Sides& sides, const checkpoint::Checkpoint& first) {
-  std::vector<layout::LocalTensor> tensors;
-  for (const checkpoint::TensorView& tensor : first.tensors())
-    tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
-
-  // The ranks hold the same tensors by the same rules: what is wrong with one is wrong with the others.
+  // The ranks hold the same tensors by the same rules, but for those that `on` leaves out: what is wrong with one is
+  // wrong with the others.
   std::vector<layout::Declaration> declarations;
   for (std::uint32_t rank = 0; rank < sides.ranks(); ++rank) {
+    std::vector<layout::LocalTensor> tensors;
+    for (const checkpoint::TensorView& tensor : first.tensors()) {
+      const auto shard = sides.trainer.shard(tensor.name, tensor.shape, rank);
+      if (!shard || shard->held) // declaring tells all that is wrong at once
+        tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+    }
     auto declaration = sides.trainer.declare_trainer(tensors, rank);
     if (!declaration)
       return pass_on(std::move(declaration));

@@ -7,57 +7,57 @@ namespace deltawire::replay {
 namespace {
 
 using layout::Index;
+using layout::Interval;
 
-bool is_whole(const std::vector<layout::Interval>& intervals, Index extent) {
-  return intervals.size() == 1 && intervals.front() == layout::Interval{0, 0, extent};
-}
-
-struct Copy {
-  const layout::Shard& shard;
-  std::vector<Index> full_strides;  ///< bytes
-  std::vector<Index> local_strides; ///< bytes
-  std::size_t cut_dims = 0; ///< dims from here on are held whole, so that an index of the last cut one is one run
-
-  void run(std::size_t dim, const std::byte* full, std::byte* local) const {
-    for (const layout::Interval& interval : shard.dims[dim]) {
-      const std::byte* from = full + interval.global * full_strides[dim];
-      std::byte* to = local + interval.local * local_strides[dim];
-      if (dim + 1 == cut_dims) {
-        std::memcpy(to, from, static_cast<std::size_t>(interval.length * full_strides[dim]));
-        continue;
-      }
-      for (Index i = 0; i < interval.length; ++i)
-        run(dim + 1, from + i * full_strides[dim], to + i * local_strides[dim]);
+/// Copies one box: dim by dim, and by whole runs where elements follow each other on both sides.
+class BoxCopy {
+public:
+  BoxCopy(const layout::ShardBox& box, std::span<const Index> full_strides, std::size_t element_bytes)
+    : box_(box), full_strides_(full_strides), element_bytes_(static_cast<Index>(element_bytes)),
+      run_dims_(box.dims.size()) {
+    // The dims from run_dims_ on are one interval each that both sides hold without a gap.
+    Index run = 1;
+    while (run_dims_ > 0) {
+      const std::vector<Interval>& held = box.dims[run_dims_ - 1];
+      if (held.size() != 1 || held[0].step != 1 || full_strides[run_dims_ - 1] != run ||
+          box.strides[run_dims_ - 1] != run)
+        break;
+      run *= held[0].length;
+      --run_dims_;
     }
+    run_bytes_ = run * element_bytes_;
   }
-};
 
-std::vector<Index> byte_strides(const layout::Shape& shape, std::size_t element_bytes) {
-  std::vector<Index> strides = layout::row_major_strides(shape);
-  for (Index& stride : strides)
-    stride *= static_cast<Index>(element_bytes);
-  return strides;
-}
+  /// Offsets in elements.
+  void run(std::size_t dim, const std::byte* full, Index from, std::byte* local, Index to) const {
+    if (dim == run_dims_) {
+      for (std::size_t d = dim; d < box_.dims.size(); ++d) {
+        from += box_.dims[d][0].global * full_strides_[d];
+        to += box_.dims[d][0].local * box_.strides[d];
+      }
+      std::memcpy(local + to * element_bytes_, full + from * element_bytes_, static_cast<std::size_t>(run_bytes_));
+      return;
+    }
+    for (const Interval& interval : box_.dims[dim])
+      for (Index i = 0; i < interval.length; ++i)
+        run(dim + 1, full, from + (interval.global + i * interval.step) * full_strides_[dim], local,
+            to + (interval.local + i) * box_.strides[dim]);
+  }
+
+private:
+  const layout::ShardBox& box_;
+  std::span<const Index> full_strides_;
+  Index element_bytes_;
+  std::size_t run_dims_;
+  Index run_bytes_ = 0;
+};
 
 } // namespace
 
 void copy_shard(const layout::Shard& shard, std::size_t element_bytes, const std::byte* full, std::byte* local) {
-  for (const Index extent : shard.local_shape)
-    if (extent == 0)
-      return;
-  std::size_t cut_dims = shard.dims.size();
-  while (cut_dims > 0 && is_whole(shard.dims[cut_dims - 1], shard.full_shape[cut_dims - 1]))
-    --cut_dims;
-  if (cut_dims == 0) { // the whole tensor, or a scalar
-    std::size_t bytes = element_bytes;
-    for (const Index extent : shard.full_shape)
-      bytes *= static_cast<std::size_t>(extent);
-    std::memcpy(local, full, bytes);
-    return;
-  }
-  const Copy copy{shard, byte_strides(shard.full_shape, element_bytes), byte_strides(shard.local_shape, element_bytes),
-                  cut_dims};
-  copy.run(0, full, local);
+  const std::vector<Index> full_strides = layout::row_major_strides(shard.full_shape);
+  for (const layout::ShardBox& box : layout::boxes_of(shard, layout::row_major_strides(shard.local_shape)))
+    BoxCopy(box, full_strides, element_bytes).run(0, full, 0, local, box.base);
 }
 
 } // namespace deltawire::replay

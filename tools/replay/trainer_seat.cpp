@@ -25,6 +25,8 @@ Result<std::vector<HeldShard>> add_shards(Publisher& publisher, const Sides& sid
     auto shard = sides.trainer.shard(tensor.name, tensor.shape, publisher.rank());
     if (!shard)
       return pass_on(std::move(shard));
+    if (!shard->held)
+      continue; // of another pipeline stage
     const std::vector<std::int64_t> local_shape = publisher.local_shape(tensor.name, tensor.shape);
     if (local_shape != shard->local_shape)
       return fail(Code::internal, "\"{}\": the publisher's shard is {}, the layout's {}", tensor.name,

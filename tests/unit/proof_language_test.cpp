@@ -295,3 +295,36 @@ TEST_CASE("a map's own shard replaces the cuts for its slice: fewer KV heads tha
   worker.placements.clear(); // q is whole, k cut
   check_holds({}, worker, file, 1, {{"qk", {9}, {0, 1, 2, 3, 4, 5, 6, 7, 9}}});
 }
+
+// ------------------------------------------------------------------------------------------------------- topology
+
+TEST_CASE("every rule of a topology reaches the proof") {
+  const ScratchFolder folder;
+  const auto file = counting_file(folder, {{"q", {4}}, {"k", {2, 3}}, {"big", {8}}}, true);
+  config::Topology topology;
+  topology.worker.mesh = *layout::Mesh::make({{"kv", 2}, {"rep", 2}});
+  topology.worker.axes = {{"tp", {"kv", "rep"}}};
+  layout::PlacementRule packed{"p", {"tp:0 by slice"}, "f.toml:1"};
+  layout::PlacementRule uneven{"big", {"all:0"}, "f.toml:2"};
+  uneven.options.axes = {{"all", {"kv", "rep"}}};
+  uneven.options.sizes = {{"all", {1, 2, 2, 3}}};
+  layout::PlacementRule first{"third", {}, "f.toml:3"};
+  first.options.on = {{"kv", {0}}};
+  topology.worker.placements = {packed, uneven, first};
+  layout::MapRule q{"p", "q", "", "[0:4]", false, "f.toml:4"};
+  layout::MapRule k{"p", "k", "", "[4:6]", false, "f.toml:5"};
+  k.slot_slice = "[:, 0]";
+  k.shard = {"kv:0"};
+  layout::MapRule third{"third", "k", "", "", false, "f.toml:6"};
+  third.slot_view = "[2, (3, 1)]";
+  third.slot_slice = "[:, 1:3, 0]";
+  third.permute = {1, 0};
+  topology.worker.maps = {q, k, third};
+  const auto holds = [&](std::uint32_t index, std::vector<Held> held) {
+    CAPTURE(index);
+    test::check_holds(Proof::make(topology, file, index), file, std::move(held));
+  };
+  holds(0, {{"big", {1}, {10}}, {"p", {2}, {0, 4}}, {"third", {2, 2}, {5, 8, 6, 9}}});
+  holds(1, {{"big", {2}, {11, 12}}, {"p", {2}, {1, 4}}, {"third", {2, 2}, {5, 8, 6, 9}}});
+  holds(3, {{"big", {3}, {15, 16, 17}}, {"p", {2}, {3, 7}}});
+}

@@ -586,6 +586,10 @@ Result<std::vector<AxisGroup>> join_axes(std::span<const JoinedAxis> axes, const
   return groups;
 }
 
+bool Cuts::same_on(const Cuts& other, std::size_t dim) const {
+  return same_cuts(cuts_of_dim(*this, dim), cuts_of_dim(other, dim));
+}
+
 Result<Cuts> Cuts::compile(std::span<const std::string> shard, const CutOptions& options, const Mesh& mesh,
                            std::span<const AxisGroup> joined_axes, For what_for, const std::string& what,
                            const std::string& where) {

@@ -47,6 +47,9 @@ struct Cuts {
   /// What the list is for.
   enum class For { parameter, slice };
 
+  /// Whether both cut `dim` alike.
+  [[nodiscard]] bool same_on(const Cuts& other, std::size_t dim) const;
+
   /// Parses `shard` and `options`; the failure names `where`, `what` and the axis. `joined`: the side's joined axes.
   [[nodiscard]] static Result<Cuts> compile(std::span<const std::string> shard, const CutOptions& options,
                                             const Mesh& mesh, std::span<const AxisGroup> joined, For what_for,

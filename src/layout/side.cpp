@@ -188,10 +188,11 @@ Result<std::vector<DimSegment>> Side::Compiled::segments(const std::string& name
   for (const Kept& next : kept) {
     const Cuts* own = own_cuts(*next.use->map);
     if (!result.empty() && next.span == result.back().span) {
-      if (own != result.back().own)
+      const Cuts* other = result.back().own;
+      if (own != other && (own == nullptr || other == nullptr || !own->same_on(*other, dim)))
         return fail(Code::invalid_topology,
-                    "the maps to slots '{}' and '{}' keep the same interval {}:{} of this dim, and only one rule's own "
-                    "cuts can be of it",
+                    "the maps to slots '{}' and '{}' keep the same interval {}:{} of this dim, but cut it in ways of "
+                    "their own",
                     before->slot, next.use->slot, next.span.begin, next.span.end);
       continue;
     }

@@ -344,6 +344,14 @@ TEST_CASE("a map's own cuts replace the parameter's by-slice cuts for its slice"
   CHECK(held(fsdp, {9, 2}, 3, 1) == Positions{1});
 }
 
+TEST_CASE("maps of one interval may each say the same cuts") {
+  SideRules rules = rules_on({{"tp", 2}}, {});
+  rules.maps = {slice_rule("a", "[0:4, 0]", {"tp:0"}), slice_rule("b", "[0:4, 1]", {"tp:0"}),
+                slice_rule("c", "[4:6, :]")};
+  CHECK(held(rules, {6, 2}, 1) == Positions{2, 3, 4, 5});
+  (void)plan_of(rules, {"p", DType::f32, {6, 2}, {}});
+}
+
 TEST_CASE("a map's own cuts that do not go with the parameter's are refused") {
   SideRules rules = rules_on({{"fsdp", 2}, {"tp", 2}}, {"tp:0"});
   rules.maps = {slice_rule("q", "[0:8]"), slice_rule("k", "[8:9]", {"fsdp:0"})};
@@ -393,11 +401,21 @@ TEST_CASE("positions past 2^31 survive flat, cyclic and uneven cuts") {
   CHECK(rows.ranks[1].back().slot_offset + 149999 * Index{2} * 7168 == Index{299999} * 7168);
 }
 
-TEST_CASE("regular pieces are one block: dealt rows, grouped rows, by-slice pieces of a repeated view") {
+TEST_CASE("regular pieces are one block: dealt rows, and the heads of a grouped parameter") {
   const Plan dealt = plan_of(rules_on({{"ep", 2}}, {"ep:0 cyclic"}), {"p", DType::bf16, {8, 3}, {}});
   REQUIRE(dealt.ranks[1].size() == 1);
   CHECK(dealt.ranks[1][0].extents == std::vector<Index>{4, 3});
   CHECK(dealt.ranks[1][0].slot_strides == std::vector<Index>{6, 1});
   CHECK(dealt.ranks[1][0].local_strides == std::vector<Index>{3, 1});
   CHECK(dealt.ranks[1][0].slot_offset == 3);
+
+  SideRules grouped = rules_on({{"tp", 1}}, {"tp:0"});
+  grouped.maps = {slice_rule("q", "[:, 0:2, :]"), slice_rule("k", "[:, 2, :]")};
+  for (MapRule& map : grouped.maps)
+    map.view = "[(4, 3, 2)]";
+  const Plan plan = plan_of(grouped, {"p", DType::bf16, {24}, {}});
+  REQUIRE(plan.blocks == 2);
+  CHECK(plan.ranks[0][0].extents == std::vector<Index>{4, 4});
+  CHECK(plan.ranks[0][0].local_strides == std::vector<Index>{6, 1});
+  CHECK(plan.ranks[0][0].slot_strides == std::vector<Index>{4, 1});
 }

@@ -252,7 +252,7 @@ TEST_CASE("bytes are told in three digits") {
   CHECK(short_bytes(9123456) == "8.70MiB");
 }
 
-TEST_CASE("a shard takes the elements that its intervals name") {
+TEST_CASE("a shard takes the elements that its intervals, steps and flat interval name") {
   CAPTURE(test::seed());
   auto random = test::generator(0x5a4d);
   const auto below = [&](std::int64_t bound) {
@@ -270,9 +270,11 @@ TEST_CASE("a shard takes the elements that its intervals name") {
       for (std::int64_t at = 0; at < extent;) {
         const std::int64_t length = 1 + below(extent - at);
         if (below(3) > 0) {
-          intervals.push_back({at, static_cast<std::int64_t>(globals.size()), length});
-          for (std::int64_t i = 0; i < length; ++i)
-            globals.push_back(at + i);
+          const std::int64_t step = below(3) == 0 ? 1 + below(3) : 1; // dealt
+          const std::int64_t count = (length - 1) / step + 1;
+          intervals.push_back({at, static_cast<std::int64_t>(globals.size()), count, count == 1 ? 1 : step});
+          for (std::int64_t i = 0; i < count; ++i)
+            globals.push_back(at + i * step);
         }
         at += length;
       }
@@ -299,6 +301,15 @@ TEST_CASE("a shard takes the elements that its intervals name") {
       }
       std::copy_n(full.begin() + static_cast<std::ptrdiff_t>(global * width), width,
                   expected.begin() + static_cast<std::ptrdiff_t>(local * width));
+    }
+    if (round % 3 == 0) { // an interval of the elements
+      const auto count = static_cast<std::int64_t>(elements(shard.local_shape));
+      const std::int64_t begin = below(count + 1);
+      const std::int64_t end = begin + below(count - begin + 1);
+      shard.flat = layout::FlatRange{begin, end};
+      shard.local_shape = {end - begin};
+      expected = {expected.begin() + begin * static_cast<std::int64_t>(width),
+                  expected.begin() + end * static_cast<std::int64_t>(width)};
     }
     std::vector<std::byte> local(expected.size());
     copy_shard(shard, width, full.data(), local.data());

@@ -91,10 +91,10 @@ private:
     });
   }
 
-  /// Axes that make a difference: those that the map names. Whether a process holds the parameter may hang on others.
+  /// Axes that make a difference: those that the map names, and those that decide who holds the parameter.
   std::vector<std::size_t> axes_of(const Map& map, const std::string& parameter) const {
     std::set<std::size_t> axes(map.axes.begin(), map.axes.end());
-    if (const Placement* placement = rules_.placement_of(parameter); placement != nullptr && !axes.empty())
+    if (const Placement* placement = rules_.placement_of(parameter); placement != nullptr)
       for (const auto& on : placement->cuts.on)
         axes.insert(on.first.begin(), on.first.end());
     return {axes.begin(), axes.end()};

@@ -222,3 +222,42 @@ TEST_CASE("a report or standard output that turns out to be full is an output fa
   CHECK(ended.status == 4);
   CHECK_THAT(ended.err, Catch::Matchers::Contains("standard output"));
 }
+
+TEST_CASE("a trace cut in every way replays: stages, dealt experts, flat and uneven shards, joined axes, replicas") {
+  const Scratch scratch;
+  // Placements of the including file come first, and the first that matches counts.
+  const std::string topology =
+    scratch.write("every_placement.toml", "include = [\"" + source_path("tools/topologies/trace.toml") + R"("]
+[trainer]
+axes = { all = ["fsdp", "dp"] }
+[[trainer.placement]]
+parameter = "model.layers.{l}.mlp.experts.*"
+shard = ["ep:0 cyclic", "all:flat"]
+on = { pp = [1] }
+[[trainer.placement]]
+parameter = "model.layers.0.*"
+shard = ["fsdp:flat"]
+on = { pp = [0] }
+[[trainer.placement]]
+parameter = "model.layers.2.self_attn.o_proj.weight"
+shard = ["all:0"]
+sizes = { all = [100, 0, 50, 42] }
+on = { pp = [1] }
+[[worker.placement]]
+parameter = "model.embed_tokens.weight"
+shard = ["tp:0 cyclic"]
+[[worker.placement]]
+parameter = "lm_head.weight"
+shard = ["tp:flat"]
+)");
+  std::vector<std::string> arguments{"replay",       topology,
+                                     "--set",        R"(trainer.mesh=[["pp", 2], ["dp", 2], ["ep", 2], ["fsdp", 2]])",
+                                     "--set",        R"(worker.mesh=[["dp", 2], ["tp", 2]])",
+                                     "--checkpoints"};
+  for (int step = 0; step < versions; ++step)
+    arguments.push_back(source_path("tests/data/trace/trainer/step-0" + std::to_string(step) + ".safetensors"));
+  const Ended ended = run_command(arguments);
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK(ended.out.find("verified: 4 versions on 4 workers") != std::string::npos);
+}

@@ -1210,11 +1210,22 @@ TEST_CASE("a version that is there already needs no quorum: who is left is broug
   const DeliveryPlan seed{Kind::seed, 0, 3}, fold{Kind::fold, 1, 3};
   (void)root.begin(3, seed, 0);
   to_end(root, 3, 3, {0});
-  (void)root.lost(2, hung_up, 0);
-  REQUIRE_FALSE(root.anyone_for({Kind::delta, 3, 4})); // version 4 is not there: two are left of three
-  REQUIRE(root.anyone_for(fold));
-  (void)root.begin(4, fold, 0);
-  to_end(root, 4, 3, {1});
+  SECTION("when it is asked who takes part") {
+    (void)root.lost(2, hung_up, 0);
+    REQUIRE_FALSE(root.anyone_for({Kind::delta, 3, 4})); // version 4 is not there: two are left of three
+    REQUIRE(root.anyone_for(fold));
+    (void)root.begin(4, fold, 0);
+    to_end(root, 4, 3, {1});
+  }
+  SECTION("when a replica drops out") {
+    (void)root.begin(4, fold, 0);
+    (void)root.on(1, wire::Ready{4, 1}, 0);
+    REQUIRE(to_whom<wire::Undo>(root.lost(2, hung_up, 0)).empty());
+    stage(root, 4, {1});
+    (void)root.on(1, applied_of(4, 3), 0);
+    REQUIRE(root.on(1, wire::Released{4, 3, 0}, 0).over);
+    REQUIRE_FALSE(root.failure());
+  }
   REQUIRE(root.records()[1].version == 3);
 }
 

@@ -62,8 +62,13 @@ std::uint32_t RootDelivery::replicas_available() const noexcept {
   return available;
 }
 
+bool RootDelivery::exists(std::uint64_t version) const noexcept {
+  return std::any_of(records_.begin(), records_.end(),
+                     [version](const Record& record) { return record.version == version; });
+}
+
 bool RootDelivery::anyone_for(const DeliveryPlan& plan) const {
-  if (replicas_available() < settings_.quorum)
+  if (replicas_available() < settings_.quorum && !exists(plan.target))
     return false;
   for (std::uint32_t replica = 0; replica < replicas(); ++replica)
     if (fits(replica, plan))
@@ -255,7 +260,8 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
       actions.flush_credit = true;
     }
   }
-  if (phase_ == Phase::sealing && any && all_at(Step::staged) && replicas_counted() < settings_.quorum) {
+  if (phase_ == Phase::sealing && any && all_at(Step::staged) && replicas_counted() < settings_.quorum &&
+      !exists(plan_.target)) {
     // One that waits for another delivery of the update was counted on, and is gone.
     failure_ = nobody();
     drop_all(*failure_, now, actions);
@@ -339,9 +345,10 @@ void RootDelivery::drop(std::uint32_t replica, std::optional<std::uint32_t> beca
   undo(replica, because_of, reason, now, actions);
   const std::uint32_t left = replicas_left();
   const std::uint32_t counted = replicas_counted();
-  if (phase_ < Phase::committing && (left == 0 || counted < settings_.quorum)) {
+  const bool too_few = counted < settings_.quorum && !exists(plan_.target);
+  if (phase_ < Phase::committing && (left == 0 || too_few)) {
     failure_ = reason;
-    if (counted < settings_.quorum)
+    if (too_few)
       failure_->message = fmt::format("{} of {} replicas that must have it (update.quorum) are left: {}", counted,
                                       settings_.quorum, reason.message);
     drop_all(*failure_, now, actions);

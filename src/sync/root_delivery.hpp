@@ -30,8 +30,9 @@ using Nanoseconds = std::int64_t;
 struct DeliverySettings {
   std::uint32_t workers = 1;
   std::uint32_t workers_per_replica = 1;
-  /// Replicas that must have staged before the commit; those that have the version already, or can be served and wait
-  /// for a delivery of their kind, count too. 0: those that are left, at least one.
+  /// Replicas that must have staged before the commit; those that can be served and wait for a delivery of their kind
+  /// count too. A version that some replica has already, from the update's first delivery, is there for all the others.
+  /// 0: those that are left, at least one.
   std::uint32_t quorum = 0;
   Nanoseconds stall = 0;
   Nanoseconds timeout = 0;
@@ -175,6 +176,8 @@ private:
   [[nodiscard]] bool in_engine(std::uint32_t worker) const noexcept;
   [[nodiscard]] std::uint32_t replicas_left() const noexcept;
   [[nodiscard]] std::uint32_t replicas_available() const noexcept;
+  /// Some replica was told to serve it: it can no more be undone.
+  [[nodiscard]] bool exists(std::uint64_t version) const noexcept;
   /// Towards the quorum: all but those that were dropped from the running delivery or cannot be served.
   [[nodiscard]] std::uint32_t replicas_counted() const noexcept;
 

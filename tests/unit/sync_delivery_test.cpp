@@ -232,6 +232,7 @@ private:
         ++releases[replica_of(w)];
         peer.release_sent = true;
         released_ = true;
+        there_ = plan_.target;
         each_member(replica_of(w), [&, w = w](Peer& member) {
           if (!member.applied && !member.liar)
             FAIL("worker " << w << " is released before all of its replica have applied");
@@ -274,6 +275,8 @@ private:
 
   /// Replicas that stage now, or wait for another delivery.
   void check_quorum(std::uint32_t committing) {
+    if (there_ == plan_.target)
+      return; // from the update's first delivery
     std::uint32_t counted = committing;
     for (std::uint32_t replica = 0; replica < replicas_; ++replica) {
       bool could = !began_.contains(replica);
@@ -878,6 +881,7 @@ private:
   Nanoseconds now_ = 0;
   Nanoseconds slowest_ = 0;
   std::uint64_t version_ = 0;
+  std::uint64_t there_ = 0;                 ///< the latest version that some replica was told to serve
   std::optional<DeliveryPlan> catch_up_;    ///< of the next update
   std::set<std::uint32_t> planned_healthy_; ///< replicas that were well when it was planned
   std::set<std::uint32_t> troubled_;        ///< replicas with a worker that something happened to in this update
@@ -1194,6 +1198,35 @@ TEST_CASE("a replica that has the version already counts for the quorum of the c
   REQUIRE(to_whom<wire::Undo>(root.on(1, wire::Failed{Code::internal, "again", 4}, 0)) == Workers{1});
   REQUIRE_FALSE(root.failure()); // replicas 0 and 2
   REQUIRE(root.takes_part(2));
+}
+
+TEST_CASE("a version that is there already needs no quorum: who is left is brought up to it") {
+  RootDelivery root = serving(3, 1, 3);
+  (void)root.begin(2, {Kind::delta, 1, 2}, 0);
+  (void)root.abandon(Failure{Code::superseded, "folded"}, 0);
+  (void)root.on(0, wire::Undone{2, 0}, 0); // replica 0 has nothing any more, the others are behind
+  (void)root.on(1, wire::Undone{2, 1}, 0);
+  (void)root.on(2, wire::Undone{2, 1}, 0);
+  const DeliveryPlan seed{Kind::seed, 0, 3}, fold{Kind::fold, 1, 3};
+  (void)root.begin(3, seed, 0);
+  to_end(root, 3, 3, {0});
+  SECTION("when it is asked who takes part") {
+    (void)root.lost(2, hung_up, 0);
+    REQUIRE_FALSE(root.anyone_for({Kind::delta, 3, 4})); // version 4 is not there: two are left of three
+    REQUIRE(root.anyone_for(fold));
+    (void)root.begin(4, fold, 0);
+    to_end(root, 4, 3, {1});
+  }
+  SECTION("when a replica drops out") {
+    (void)root.begin(4, fold, 0);
+    (void)root.on(1, wire::Ready{4, 1}, 0);
+    REQUIRE(to_whom<wire::Undo>(root.lost(2, hung_up, 0)).empty());
+    stage(root, 4, {1});
+    (void)root.on(1, applied_of(4, 3), 0);
+    REQUIRE(root.on(1, wire::Released{4, 3, 0}, 0).over);
+    REQUIRE_FALSE(root.failure());
+  }
+  REQUIRE(root.records()[1].version == 3);
 }
 
 TEST_CASE("a worker that repeats itself does not hold up the end") {

@@ -30,6 +30,13 @@ std::string_view take_operand(std::string_view& text) {
 
 } // namespace
 
+std::string_view trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos)
+    return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
 std::optional<Index> decimal(std::string_view text) {
   if (text.empty() || text.size() > 18 || (text.size() > 1 && text.front() == '0'))
     return std::nullopt;

@@ -18,6 +18,9 @@ namespace deltawire::layout {
 /// Letters, digits and '_', no digit first.
 [[nodiscard]] bool is_name(std::string_view text);
 
+/// Without the blanks and tabs at both ends.
+[[nodiscard]] std::string_view trimmed(std::string_view text);
+
 /// The values of names; few, so a list.
 using Values = std::vector<std::pair<std::string, Index>>;
 [[nodiscard]] std::optional<Index> find_value(const Values& values, std::string_view name);

@@ -13,13 +13,6 @@ namespace {
 constexpr std::size_t most_dims = 12;
 constexpr std::size_t most_uses = std::size_t{1} << 20; // of one map for one name
 
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos)
-    return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 /// A key of a rule with its text, as errors cite it.
 struct Cited {
   const char* key;

@@ -1,5 +1,7 @@
 #include "layout/placement.hpp"
 
+#include "layout/linear.hpp"
+
 #include <algorithm>
 #include <charconv>
 
@@ -8,13 +10,6 @@ namespace {
 
 /// What a cyclic cut may deal to one rank: each position is a stretch of its own.
 constexpr Index most_dealt = Index{1} << 18;
-
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos)
-    return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
 
 /// A whole number at the front of `text`, which loses it.
 std::optional<Index> take_number(std::string_view& text) {

@@ -68,11 +68,7 @@ std::string Port::name() const {
   return fmt::format("{} ({})", sync::peer_name(role_, index_), connection_->peer());
 }
 
-std::uint64_t Port::send_encoded(std::uint16_t type, std::shared_ptr<const Bytes> payload) {
-  return send_payload(type, 0, std::move(payload));
-}
-
-std::uint64_t Port::send_payload(std::uint16_t type, std::uint64_t delivery, std::shared_ptr<const Bytes> payload) {
+std::uint64_t Port::send_encoded(std::uint16_t type, std::shared_ptr<const Bytes> payload, std::uint64_t delivery) {
   wire::FrameHeader header;
   header.type = type;
   header.delivery = delivery;
@@ -81,9 +77,13 @@ std::uint64_t Port::send_payload(std::uint16_t type, std::uint64_t delivery, std
 
 std::uint64_t Port::send_data(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,
                               transport::SendDone done) {
+  wire::describe_payload(header, *payload);
+  return send_described(header, std::move(payload), std::move(done));
+}
+
+std::uint64_t Port::send_described(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,
+                                   transport::SendDone done) {
   header.session = session_.load(std::memory_order_acquire);
-  header.payload_bytes = payload->size();
-  header.payload_checksum = wire::checksum(*payload);
   const wire::HeaderBytes bytes = wire::write_header(header);
   transport::Outgoing outgoing;
   outgoing.header.assign(bytes.begin(), bytes.end());

@@ -54,15 +54,19 @@ public:
   /// Sends a control message; returns the bytes of the frame.
   template <class Message>
   std::uint64_t send(const Message& message, std::uint64_t delivery = 0) {
-    return send_payload(Message::type, delivery, std::make_shared<const Bytes>(wire::encode(message)));
+    return send_encoded(Message::type, std::make_shared<const Bytes>(wire::encode(message)), delivery);
   }
 
   /// The same with a message that is encoded already, maybe for several peers.
-  std::uint64_t send_encoded(std::uint16_t type, std::shared_ptr<const Bytes> payload);
+  std::uint64_t send_encoded(std::uint16_t type, std::shared_ptr<const Bytes> payload, std::uint64_t delivery = 0);
 
   /// Sends a data frame; `header.session` and the checksums are filled in.
   std::uint64_t send_data(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,
                           transport::SendDone done = {});
+
+  /// The same with a header that describes the payload already, maybe for several peers.
+  std::uint64_t send_described(wire::FrameHeader header, std::shared_ptr<const Bytes> payload,
+                               transport::SendDone done = {});
 
   /// Frames received so far: a sign of life of the peer's process.
   [[nodiscard]] std::uint64_t frames() const noexcept { return frames_.load(std::memory_order_relaxed); }
@@ -71,7 +75,6 @@ public:
   void abort(const Failure& reason) { connection_->abort(reason); }
 
 private:
-  std::uint64_t send_payload(std::uint16_t type, std::uint64_t delivery, std::shared_ptr<const Bytes> payload);
   void on_frame(transport::Incoming&& incoming);
 
   std::shared_ptr<transport::Connection> connection_;

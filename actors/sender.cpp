@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 namespace deltawire::actors {
 namespace {
@@ -16,11 +17,10 @@ Failure superseded(std::uint64_t version) {
                                         version)};
 }
 
-/// A part of a flush as a file: the frame, numbered as the flush. False where it could not be written.
+/// A part of a flush as a file: the frame, numbered as the flush. False where it could not be written. The header
+/// describes the payload.
 bool keep(const SenderState& state, wire::FrameHeader header, const FlushSealed& flush, const FlushSealed::Part& part) {
   header.sequence = flush.sequence;
-  header.payload_bytes = part.payload->size();
-  header.payload_checksum = wire::checksum(*part.payload);
   const wire::HeaderBytes bytes = wire::write_header(header);
   std::ofstream file(fmt::format("{}/v{}{}-flush{}-route{}.flush", state.settings.keep_flushes, state.begun.version,
                                  sync::is_catch_up(state.gather) ? "-catch-up" : "", flush.sequence, part.route),
@@ -43,6 +43,7 @@ void send_flush(Self self, const FlushSealed& flush) {
   header.delivery = state.next_delivery - 1;
   for (const FlushSealed::Part& part : flush.parts) {
     header.route = part.route;
+    wire::describe_payload(header, *part.payload);
     if (!state.settings.keep_flushes.empty() && !keep(state, header, flush, part))
       self->send(state.colleagues->supervisor,
                  FailureReport{{Code::output_failed, fmt::format("telemetry.flushes: {}: a flush cannot be written",
@@ -56,7 +57,7 @@ void send_flush(Self self, const FlushSealed& flush) {
                                  {{"worker", w},
                                   {"sequence", static_cast<std::int64_t>(header.sequence)},
                                   {"flush", static_cast<std::int64_t>(flush.sequence)}});
-      state.bytes_sent[w] += state.ports.data[w]->send_data(header, part.payload);
+      state.bytes_sent[w] += state.ports.data[w]->send_described(header, part.payload);
     }
   }
   carry_out(self, state.delivery->flush_sent(telemetry::now_ns()));
@@ -99,17 +100,17 @@ void take_totals(SenderState& state, const GatherFinished& finished) {
 void send_manifest(Self self) {
   SenderState& state = self->state;
   state.manifest_sent = true;
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> digests;
-  if (state.plan.kind == wire::DeliveryKind::delta) {
-    for (const std::uint32_t cell : state.changed_cells)
-      digests.emplace_back(cell, state.digests[cell]);
-  } else {
-    for (std::uint32_t cell = 0; cell < state.digests.size(); ++cell)
-      digests.emplace_back(cell, state.digests[cell]);
+  // Of a delta, the cells that changed; else all of them: more have changed since the base.
+  std::vector<std::uint32_t> cells = state.changed_cells;
+  if (state.plan.kind != wire::DeliveryKind::delta) {
+    cells.resize(state.digests.size());
+    std::iota(cells.begin(), cells.end(), 0);
   }
   const auto digests_of = [&](std::uint32_t worker) {
-    auto own = digests;
-    std::erase_if(own, [&](const auto& entry) { return !state.settings.routes->meets(worker, entry.first); });
+    sync::RootDelivery::Digests own;
+    for (const std::uint32_t cell : cells)
+      if (state.settings.routes->meets(worker, cell))
+        own.emplace_back(cell, state.digests[cell]);
     return own;
   };
   carry_out(self, state.delivery->seal(digests_of, telemetry::now_ns()));

@@ -107,6 +107,11 @@ std::uint64_t checksum(std::span<const std::byte> payload) noexcept {
   return XXH3_64bits(payload.data(), payload.size());
 }
 
+void describe_payload(FrameHeader& header, std::span<const std::byte> payload) noexcept {
+  header.payload_bytes = payload.size();
+  header.payload_checksum = checksum(payload);
+}
+
 Result<void> check_payload(const FrameHeader& header, std::span<const std::byte> payload) {
   if (payload.size() != header.payload_bytes)
     return fail(Code::invalid_input, "{} from source {}, sequence {}: payload of {} bytes, its header says {}",

@@ -49,6 +49,9 @@ using HeaderBytes = std::array<std::byte, header_bytes>;
 
 [[nodiscard]] std::uint64_t checksum(std::span<const std::byte> payload) noexcept;
 
+/// Fills in what a header says of its payload: its bytes and their checksum.
+void describe_payload(FrameHeader& header, std::span<const std::byte> payload) noexcept;
+
 /// Fails (Code::invalid_input) when the payload is not what the header's checksum says.
 [[nodiscard]] Result<void> check_payload(const FrameHeader& header, std::span<const std::byte> payload);
 

@@ -211,6 +211,10 @@ std::uint32_t RootDelivery::replicas_counted() const noexcept {
   return counted;
 }
 
+bool RootDelivery::too_few() const noexcept {
+  return replicas_counted() < settings_.quorum && !exists(plan_.target);
+}
+
 bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   const Worker& worker = workers_[w];
   if (phase_ == Phase::idle)
@@ -260,17 +264,18 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
       actions.flush_credit = true;
     }
   }
-  if (phase_ == Phase::sealing && any && all_at(Step::staged) && replicas_counted() < settings_.quorum &&
-      !exists(plan_.target)) {
-    // One that waits for another delivery of the update was counted on, and is gone.
-    failure_ = nobody();
-    drop_all(*failure_, now, actions);
-  } else if (phase_ == Phase::sealing && any && all_at(Step::staged)) {
-    phase_ = Phase::committing;
-    restart_clocks(now);
-    for (std::uint32_t w = 0; w < workers_.size(); ++w)
-      if (workers_[w].takes_part)
-        actions.send.push_back({w, wire::Commit{delivery_}});
+  if (phase_ == Phase::sealing && any && all_at(Step::staged)) {
+    if (too_few()) {
+      // One that waits for another delivery of the update was counted on, and is gone.
+      failure_ = nobody();
+      drop_all(*failure_, now, actions);
+    } else {
+      phase_ = Phase::committing;
+      restart_clocks(now);
+      for (std::uint32_t w = 0; w < workers_.size(); ++w)
+        if (workers_[w].takes_part)
+          actions.send.push_back({w, wire::Commit{delivery_}});
+    }
   }
   if (phase_ == Phase::committing && all_at(Step::released))
     phase_ = Phase::ending;
@@ -344,13 +349,11 @@ void RootDelivery::drop(std::uint32_t replica, std::optional<std::uint32_t> beca
     return;
   undo(replica, because_of, reason, now, actions);
   const std::uint32_t left = replicas_left();
-  const std::uint32_t counted = replicas_counted();
-  const bool too_few = counted < settings_.quorum && !exists(plan_.target);
-  if (phase_ < Phase::committing && (left == 0 || too_few)) {
+  if (phase_ < Phase::committing && (left == 0 || too_few())) {
     failure_ = reason;
-    if (too_few)
-      failure_->message = fmt::format("{} of {} replicas that must have it (update.quorum) are left: {}", counted,
-                                      settings_.quorum, reason.message);
+    if (too_few())
+      failure_->message = fmt::format("{} of {} replicas that must have it (update.quorum) are left: {}",
+                                      replicas_counted(), settings_.quorum, reason.message);
     drop_all(*failure_, now, actions);
   }
   if (left == 0 && !released_) {

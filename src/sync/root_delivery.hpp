@@ -172,6 +172,8 @@ private:
   [[nodiscard]] bool fits(std::uint32_t replica, const DeliveryPlan& plan) const noexcept;
   [[nodiscard]] bool out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept;
   [[nodiscard]] bool all_at(Step step) const noexcept;
+  /// Below the quorum of a version that nobody has yet.
+  [[nodiscard]] bool too_few() const noexcept;
   [[nodiscard]] bool waits_for(std::uint32_t worker) const noexcept;
   [[nodiscard]] bool in_engine(std::uint32_t worker) const noexcept;
   [[nodiscard]] std::uint32_t replicas_left() const noexcept;

@@ -51,7 +51,7 @@ void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder
   const Chunk& chunk = rank.chunks[task.hand_out.chunk];
   std::vector<RankWork::CaptureLog>& logs = rank.memory.logs[task.hand_out.chunk];
   const Work work = task.hand_out.work;
-  if (work == Work::capture || work == Work::capture_and_encode)
+  if (!task.all && (work == Work::capture || work == Work::capture_and_encode)) // before a seed there was nothing
     start_log(logs, task, chunk.ranges.size());
   std::map<std::uint32_t, delta::Digest> digests;
   for (std::size_t r = 0; r < chunk.ranges.size(); ++r) {
@@ -61,13 +61,16 @@ void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder
     switch (work) {
     case Work::capture_and_encode:
     case Work::capture: {
-      const bool encode = work == Work::capture_and_encode;
-      delta::PositionLog& log = logs.back().ranges[r];
-      const delta::Captured captured =
-        task.all ? delta::capture_all(owned, range.first, range.count)
-                 : delta::capture_changes(owned, range.first, range.count, encode ? &encoder : nullptr, log);
+      delta::Captured captured;
+      if (task.all) {
+        captured = delta::capture_all(owned, range.first, range.count);
+      } else {
+        delta::PositionLog& log = logs.back().ranges[r];
+        captured = delta::capture_changes(owned, range.first, range.count,
+                                          work == Work::capture_and_encode ? &encoder : nullptr, log);
+        worked.log_bytes += sizeof(delta::PositionLog) + log.bytes();
+      }
       worked.changed += captured.changed;
-      worked.log_bytes += sizeof(delta::PositionLog) + log.bytes();
       digests[block.cell] += captured.digest_change;
       break;
     }
@@ -84,9 +87,6 @@ void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder
       break;
     }
   }
-  // The first capture has no log: what was before it is nothing.
-  if (task.all && (work == Work::capture || work == Work::capture_and_encode))
-    logs.clear();
   for (const auto& [cell, change] : digests)
     if (change != 0)
       worked.digest_changes.emplace_back(cell, change);

@@ -61,23 +61,24 @@ Result<void> check_transports(const config::Topology& topology, const ReplayOpti
   return {};
 }
 
-/// Finds out now whether dumps and report can be written, not after the run.
+/// Creates the folder of an option, if it is given.
+Result<void> check_folder(const char* option, const std::string& folder) {
+  std::error_code error;
+  if (folder.empty())
+    return {};
+  std::filesystem::create_directories(folder, error);
+  if (error || !std::filesystem::is_directory(folder, error) || ::access(folder.c_str(), W_OK) != 0)
+    return fail(Code::output_failed, "{} {}: cannot be written: {}", option, folder,
+                error ? error.message() : "no directory that this user may write");
+  return {};
+}
+
+/// Finds out now whether dumps, flushes and report can be written, not after the run.
 Result<void> check_outputs(const ReplayOptions& options) {
-  if (!options.dump.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.dump, error);
-    if (error || !std::filesystem::is_directory(options.dump, error) || ::access(options.dump.c_str(), W_OK) != 0)
-      return fail(Code::output_failed, "--dump {}: cannot be written: {}", options.dump,
-                  error ? error.message() : "no directory that this user may write");
-  }
-  if (!options.keep_flushes.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.keep_flushes, error);
-    if (error || !std::filesystem::is_directory(options.keep_flushes, error) ||
-        ::access(options.keep_flushes.c_str(), W_OK) != 0)
-      return fail(Code::output_failed, "--keep-flushes {}: cannot be written: {}", options.keep_flushes,
-                  error ? error.message() : "no directory that this user may write");
-  }
+  if (auto writable = check_folder("--dump", options.dump); !writable)
+    return writable;
+  if (auto writable = check_folder("--keep-flushes", options.keep_flushes); !writable)
+    return writable;
   if (!options.report.empty()) {
     const std::filesystem::path parent = std::filesystem::absolute(options.report).parent_path();
     std::error_code error;

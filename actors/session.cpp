@@ -5,6 +5,20 @@
 
 namespace deltawire::actors {
 
+LifeSigns::LifeSigns(const config::Update& update)
+  : interval_(heartbeat_interval(update).count()),
+    watch_(update.stall.count() + 2 * interval_, 2 * std::chrono::nanoseconds(look_around).count()),
+    silent_for_(fmt::format("nothing was heard of it for {:.1f} s (update.stall)",
+                            std::chrono::duration<double>(update.stall).count())) {}
+
+bool LifeSigns::tick(std::int64_t now) {
+  watch_.tick(now);
+  if (now - last_beat_ < interval_)
+    return false;
+  last_beat_ = now;
+  return true;
+}
+
 void TicketPromise::set_captured() {
   const std::lock_guard lock(mutex_);
   captured_ = true;

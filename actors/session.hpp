@@ -28,10 +28,27 @@ inline constexpr std::chrono::milliseconds look_around{50};
   return std::clamp<std::chrono::nanoseconds>(update.stall / 8, look_around, std::chrono::seconds(1));
 }
 
-/// Tells when the peers of a running session fall silent: update.stall and what is due of heartbeats.
-[[nodiscard]] inline sync::SilenceWatch silence_watch(const config::Update& update) {
-  return {(update.stall + 2 * heartbeat_interval(update)).count(), 2 * std::chrono::nanoseconds(look_around).count()};
-}
+/// A process of a running session says that it is alive, and tells when its peers fall silent: after update.stall and
+/// what is due of heartbeats.
+class LifeSigns {
+public:
+  explicit LifeSigns(const config::Update& update);
+
+  /// Once each time around. True when a heartbeat is due: every peer is to be sent one.
+  [[nodiscard]] bool tick(std::int64_t now);
+  /// As sync::SilenceWatch::look().
+  [[nodiscard]] sync::SilenceWatch::News look(std::uint64_t peer, const Port& control) {
+    return watch_.look(peer, control.frames());
+  }
+  /// "nothing was heard of it for 20.0 s (update.stall)"
+  [[nodiscard]] const std::string& silent_for() const noexcept { return silent_for_; }
+
+private:
+  std::int64_t interval_;
+  std::int64_t last_beat_ = 0;
+  sync::SilenceWatch watch_;
+  std::string silent_for_;
+};
 
 /// What a peer waits beyond update.connect for the root's message, which names who is missing.
 [[nodiscard]] inline std::chrono::nanoseconds connect_grace(const config::Update& update) {

@@ -274,6 +274,7 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
 void running(Self self) {
   TrainerSupervisorState& state = self->state;
   state.phase = Phase::running;
+  state.life.emplace(state.setup->topology.update);
   answer(state.connect_answer, {});
 }
 
@@ -676,11 +677,6 @@ void port_closed(Self self, const PortClosed& closed) {
 // Signs of life
 // ----------------------------------------------------------------------------------------------------------
 
-std::string silent_for(const config::Update& update) {
-  return fmt::format("nothing was heard of it for {:.1f} s (update.stall)",
-                     std::chrono::duration<double>(update.stall).count());
-}
-
 /// The peer behind a control port, as a number.
 std::uint64_t peer_number(wire::Role role, std::uint32_t index) {
   return (std::uint64_t{index} << 1) | (role == wire::Role::worker ? 1 : 0);
@@ -690,37 +686,29 @@ std::uint64_t peer_number(wire::Role role, std::uint32_t index) {
 void watch_rank(Self self, std::uint32_t rank) {
   TrainerSupervisorState& state = self->state;
   const Port& port = *state.ranks.control[rank];
-  if (state.silence->look(peer_number(wire::Role::rank, rank), port.frames()) == sync::SilenceWatch::News::silent)
+  if (state.life->look(peer_number(wire::Role::rank, rank), port) == sync::SilenceWatch::News::silent)
     fail_delivery_or_session(
       self, Failure{Code::timed_out, fmt::format("{}: {}", is_root(self) ? port.name() : "rank 0 (the root)",
-                                                 silent_for(state.setup->topology.update))});
+                                                 state.life->silent_for())});
 }
 
 /// A worker that is silent is left out until it is heard again.
 void watch_worker(Self self, std::uint32_t worker) {
   TrainerSupervisorState& state = self->state;
   const auto& port = state.worker_control[worker];
-  const auto news = state.silence->look(peer_number(wire::Role::worker, worker), port->frames());
+  const auto news = state.life->look(peer_number(wire::Role::worker, worker), *port);
   if (news == sync::SilenceWatch::News::none)
     return;
   const bool silent = news == sync::SilenceWatch::News::silent;
   self->send(state.colleagues->sender,
              WorkerSilent{worker, silent,
-                          Failure{Code::timed_out,
-                                  fmt::format("{}: {}", port->name(), silent_for(state.setup->topology.update))}});
+                          Failure{Code::timed_out, fmt::format("{}: {}", port->name(), state.life->silent_for())}});
 }
 
 void watch_and_beat(Self self) {
   TrainerSupervisorState& state = self->state;
-  const std::int64_t now = telemetry::now_ns();
-  const config::Update& update = state.setup->topology.update;
-  if (now - state.last_beat >= heartbeat_interval(update).count()) {
-    state.last_beat = now;
+  if (state.life->tick(telemetry::now_ns()))
     send_to_all(self, wire::Heartbeat{});
-  }
-  if (!state.silence)
-    state.silence = silence_watch(update);
-  state.silence->tick(now);
   if (!is_root(self))
     return watch_rank(self, 0);
   for (std::uint32_t rank = 1; rank < state.setup->world && state.phase == Phase::running; ++rank)

@@ -130,6 +130,7 @@ void on_frame(Self self, const FrameArrived& frame) {
   }
   case wire::Connected::type:
     state.phase = Phase::running;
+    state.life.emplace(state.setup->topology.update);
     return answer(state.connect_answer, {});
   case wire::Heartbeat::type:
     return;
@@ -150,19 +151,11 @@ void on_frame(Self self, const FrameArrived& frame) {
 
 void watch_and_beat(Self self) {
   WorkerSupervisorState& state = self->state;
-  const std::int64_t now = telemetry::now_ns();
-  const config::Update& update = state.setup->topology.update;
-  if (now - state.last_beat >= heartbeat_interval(update).count()) {
-    state.last_beat = now;
+  if (state.life->tick(telemetry::now_ns()))
     state.control->send(wire::Heartbeat{});
-  }
-  if (!state.silence)
-    state.silence = silence_watch(update);
-  state.silence->tick(now);
-  if (state.silence->look(0, state.control->frames()) == sync::SilenceWatch::News::silent)
-    fail_session(self, Failure{Code::timed_out,
-                               fmt::format("rank 0 (the root, {}): nothing was heard of it for {:.1f} s (update.stall)",
-                                           state.setup->master, std::chrono::duration<double>(update.stall).count())});
+  if (state.life->look(0, *state.control) == sync::SilenceWatch::News::silent)
+    fail_session(self, Failure{Code::timed_out, fmt::format("rank 0 (the root, {}): {}", state.setup->master,
+                                                            state.life->silent_for())});
 }
 
 void end_if_done(Self self) {

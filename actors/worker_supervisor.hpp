@@ -25,8 +25,7 @@ struct WorkerSupervisorState {
   layout::Declaration declaration;
   ApplierActor applier;
   std::size_t children = 0;
-  std::optional<sync::SilenceWatch> silence;
-  std::int64_t last_beat = 0;
+  std::optional<LifeSigns> life; ///< while the session runs
 };
 
 WorkerSupervisorActor::behavior_type

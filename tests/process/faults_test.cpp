@@ -3,7 +3,7 @@
 
 #include "catch.hpp"
 #include "checkpoint_files.hpp"
-#include "command.hpp"
+#include "running_replay.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -25,59 +25,8 @@ std::string two_replicas() {
   return topology.replace(topology.find(one), one.size(), R"(mesh = [["dp", 2], ["tp", 2]])");
 }
 
-/// A replay of `versions` versions to two replicas.
-struct Replay {
-  Scratch scratch;
-  std::unique_ptr<Running> running;
-  int versions;
-
-  explicit Replay(int count, const std::vector<std::string>& more = {}) : versions(count) {
-    std::vector<std::string> arguments{"replay",
-                                       scratch.write("two.toml", two_replicas()),
-                                       "--processes",
-                                       "--dump",
-                                       scratch.path("dumps"),
-                                       "--dump-each",
-                                       "--report",
-                                       scratch.path("report.json")};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    arguments.push_back("--checkpoints");
-    const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
-    const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
-    for (int version = 0; version < versions; ++version)
-      arguments.push_back(version % 2 == 0 ? first : second);
-    running = std::make_unique<Running>(arguments);
-  }
-
-  void until_held(int version, int worker) const {
-    const std::string dump =
-      scratch.path("dumps/v" + std::to_string(version) + "/worker-" + std::to_string(worker) + ".safetensors");
-    for (int i = 0; i < 6000; ++i) {
-      if (std::filesystem::exists(dump))
-        return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    FAIL("worker " << worker << " does not come to version " << version);
-  }
-
-  [[nodiscard]] int newest_of(int worker) const {
-    int version = 1;
-    while (std::filesystem::exists(
-      scratch.path("dumps/v" + std::to_string(version + 1) + "/worker-" + std::to_string(worker) + ".safetensors")))
-      ++version;
-    return version;
-  }
-
-  [[nodiscard]] pid_t worker(const std::string& index) const {
-    const auto found = running->children({"worker", "--index", index});
-    REQUIRE(found.size() == 1);
-    return found.front();
-  }
-  [[nodiscard]] nlohmann::json report() const { return nlohmann::json::parse(read_file(scratch.path("report.json"))); }
-};
-
 /// Every update was taken by worker `index`, and what it dumped last is the last checkpoint.
-void check_served_to_the_end(const Replay& replay, std::size_t index) {
+void check_served_to_the_end(const RunningReplay& replay, std::size_t index) {
   const auto report = replay.report();
   REQUIRE(report.at("updates").size() == static_cast<std::size_t>(replay.versions));
   for (const auto& update : report.at("updates")) {
@@ -93,9 +42,9 @@ void check_served_to_the_end(const Replay& replay, std::size_t index) {
 } // namespace
 
 TEST_CASE("a worker that is killed is named, and the other replica served to the end") {
-  Replay replay(300);
+  RunningReplay replay(two_replicas(), 300);
   replay.until_held(3, 1);
-  ::kill(replay.worker("1"), SIGKILL);
+  ::kill(replay.child("worker", "--index", "1"), SIGKILL);
   const Ended ended = replay.running->wait(60);
   INFO(ended.err);
   CHECK(ended.status == 3);
@@ -112,9 +61,9 @@ TEST_CASE("a worker that is killed is named, and the other replica served to the
 
 TEST_CASE("a worker that is stopped becomes a laggard within the stall deadline, nobody waits for its captures, and it "
           "catches up") {
-  Replay replay(600, {"--set", "update.stall=1s", "--set", "update.engine=1s"});
+  RunningReplay replay(two_replicas(), 600, {"--set", "update.stall=1s", "--set", "update.engine=1s"});
   replay.until_held(3, 2);
-  const pid_t stopped = replay.worker("2");
+  const pid_t stopped = replay.child("worker", "--index", "2");
   ::kill(stopped, SIGSTOP);
   // The other replica goes on without it. (The parent would give it up after twice the deadline, 3 s at least.)
   const int held = replay.newest_of(0);

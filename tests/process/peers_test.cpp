@@ -2,7 +2,7 @@
 
 #include "catch.hpp"
 #include "checkpoint_files.hpp"
-#include "command.hpp"
+#include "running_replay.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -18,43 +18,13 @@ using Catch::Matchers::Contains;
 namespace {
 
 /// A replay of so many versions that it is under way for long.
-struct LongReplay {
-  Scratch scratch;
-  std::unique_ptr<Running> running;
-
-  explicit LongReplay(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"replay",
-                                       scratch.write("small.toml", small_topology),
-                                       "--processes",
-                                       "--dump",
-                                       scratch.path("dumps"),
-                                       "--dump-each",
-                                       "--report",
-                                       scratch.path("report.json")};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    arguments.push_back("--checkpoints");
-    const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
-    const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
-    for (int i = 0; i < 5000; ++i)
-      arguments.insert(arguments.end(), {first, second});
-    running = std::make_unique<Running>(arguments);
-  }
+struct LongReplay : RunningReplay {
+  explicit LongReplay(const std::vector<std::string>& more = {}) : RunningReplay(small_topology, 10000, more) {}
 
   /// Waits until both workers hold version 3.
   void until_under_way() const {
-    for (int i = 0; i < 4000; ++i) {
-      if (std::filesystem::exists(scratch.path("dumps/v3/worker-0.safetensors")) &&
-          std::filesystem::exists(scratch.path("dumps/v3/worker-1.safetensors")))
-        return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    FAIL("the replay does not get under way: " << read_file(scratch.path("report.json")));
-  }
-
-  [[nodiscard]] pid_t child(const std::string& side, const std::string& option, const std::string& index) const {
-    const auto found = running->children({side, option, index});
-    REQUIRE(found.size() == 1);
-    return found.front();
+    until_held(3, 0);
+    until_held(3, 1);
   }
 };
 
@@ -88,7 +58,7 @@ TEST_CASE("a worker that is killed is named, and the report still written") {
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, Contains("worker 1") && Contains("signal 9"));
   CHECK(count_lines(ended.err) == 1);
-  CHECK(nlohmann::json::parse(read_file(replay.scratch.path("report.json"))).at("verified") == false);
+  CHECK(replay.report().at("verified") == false);
   require_all_gone(children);
 }
 

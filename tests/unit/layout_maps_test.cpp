@@ -3,6 +3,7 @@
 // element by element. Every rank's and worker's regions must say the same, and the plan must accept them.
 
 #include "catch.hpp"
+#include "counting.hpp"
 #include "layout/plan.hpp"
 #include "layout/side.hpp"
 #include "random.hpp"
@@ -15,6 +16,8 @@
 
 using namespace deltawire;
 using namespace deltawire::layout;
+using test::advance;
+using test::product;
 
 namespace {
 
@@ -38,19 +41,6 @@ struct Holder {
   std::vector<Index> begins; // range: of each piece
   Index length = 0;          // range, step: of each piece
 };
-
-Index product(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>());
-}
-
-bool advance(std::vector<Index>& at, const Shape& shape) {
-  for (std::size_t d = shape.size(); d-- > 0;) {
-    if (++at[d] < shape[d])
-      return true;
-    at[d] = 0;
-  }
-  return false;
-}
 
 /// The flat elements of a piece, in the order of what is kept.
 std::vector<Index> elements_of(const Holder& holder, Index piece) {

@@ -4,6 +4,7 @@
 // once, by the lowest of those that hold it; every place of every worker is filled once.
 
 #include "catch.hpp"
+#include "counting.hpp"
 #include "layout/plan.hpp"
 #include "layout/side.hpp"
 #include "random.hpp"
@@ -17,6 +18,8 @@
 
 using namespace deltawire;
 using namespace deltawire::layout;
+using test::advance;
+using test::product;
 
 namespace {
 
@@ -73,19 +76,6 @@ struct Layout {
   OracleSide trainer, worker;
   std::set<std::string> features;
 };
-
-Index product(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>());
-}
-
-bool advance(std::vector<Index>& at, const Shape& shape) {
-  for (std::size_t d = shape.size(); d-- > 0;) {
-    if (++at[d] < shape[d])
-      return true;
-    at[d] = 0;
-  }
-  return false;
-}
 
 Shape coordinates_of(const Shape& mesh, Index rank) {
   Shape at(mesh.size(), 0);

@@ -4,11 +4,13 @@
 #include "catch.hpp"
 #include "layout/plan.hpp"
 #include "layout/side.hpp"
+#include "refusal.hpp"
 
 #include <algorithm>
 
 using namespace deltawire;
 using namespace deltawire::layout;
+using test::check_refused;
 
 namespace {
 
@@ -56,17 +58,6 @@ Positions held(const SideRules& rules, const Shape& shape, Index rank, std::size
       result.push_back(interval.global + i * interval.step);
   }
   return result;
-}
-
-template <class T>
-void check_refused(const Result<T>& result, Code code, std::initializer_list<const char*> texts) {
-  REQUIRE(!result);
-  INFO(result.error().message);
-  CHECK(result.error().code == code);
-  for (const char* text : texts) {
-    CAPTURE(text);
-    CHECK(result.error().message.find(text) != std::string::npos);
-  }
 }
 
 void check_not_compiled(const SideRules& rules, std::initializer_list<const char*> texts) {

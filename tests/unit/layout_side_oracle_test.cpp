@@ -3,6 +3,7 @@
 // by element, with what the regions say. It shares no code with src/layout.
 
 #include "catch.hpp"
+#include "counting.hpp"
 #include "layout/side.hpp"
 #include "random.hpp"
 
@@ -14,6 +15,8 @@
 
 using namespace deltawire;
 using namespace deltawire::layout;
+using test::advance;
+using test::product;
 
 namespace {
 
@@ -50,23 +53,6 @@ struct LabelledSlot {
   Shape shape;
   std::vector<Index> labels;
 };
-
-/// Counts through all coordinates of a shape, in row-major order.
-bool advance(std::vector<Index>& at, const Shape& shape) {
-  for (std::size_t d = shape.size(); d-- > 0;) {
-    if (++at[d] < shape[d])
-      return true;
-    at[d] = 0;
-  }
-  return false;
-}
-
-Index product(const Shape& shape) {
-  Index count = 1;
-  for (Index n : shape)
-    count *= n;
-  return count;
-}
 
 LabelledSlot slice_by_loops(const RandomLayout& layout, const RandomMap& map) {
   // kept viewed dims, in the order of the slot

@@ -5,11 +5,13 @@
 #include "layout/kept_elements.hpp"
 #include "layout/pattern.hpp"
 #include "layout/side.hpp"
+#include "refusal.hpp"
 
 #include <algorithm>
 
 using namespace deltawire;
 using namespace deltawire::layout;
+using test::check_refused;
 
 namespace {
 
@@ -29,18 +31,6 @@ Side compiled(SideRules rules, Side::Role role = Side::Role::trainer) {
   INFO((side ? "" : side.error().message));
   REQUIRE(side);
   return *side;
-}
-
-/// The failure's message contains each text.
-template <class T>
-void check_refused(const Result<T>& result, Code code, std::initializer_list<const char*> texts) {
-  REQUIRE(!result);
-  INFO(result.error().message);
-  CHECK(result.error().code == code);
-  for (const char* text : texts) {
-    CAPTURE(text);
-    CHECK(result.error().message.find(text) != std::string::npos);
-  }
 }
 
 Result<Side> compile_map(const MapRule& rule, Side::Role role = Side::Role::trainer) {

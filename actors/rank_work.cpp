@@ -1,23 +1,8 @@
 #include "actors/rank_work.hpp"
 
-#include <algorithm>
-#include <new>
+#include <utility>
 
 namespace deltawire::actors {
-namespace {
-
-constexpr std::size_t alignment = sync::snapshot_alignment;
-
-} // namespace
-
-void AlignedDelete::operator()(std::byte* bytes) const noexcept {
-  ::operator delete[](bytes, std::align_val_t{alignment});
-}
-
-AlignedBytes allocate_aligned(std::size_t bytes) {
-  return AlignedBytes(
-    static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), std::align_val_t{alignment})));
-}
 
 std::shared_ptr<RankWork> RankWork::make(std::uint32_t rank, std::vector<layout::Block> blocks, std::uint32_t windows,
                                          std::uint64_t chunk_bytes, std::uint64_t inflight, std::size_t piece_limit,
@@ -33,14 +18,14 @@ std::shared_ptr<RankWork> RankWork::make(std::uint32_t rank, std::vector<layout:
   work->chunks = std::move(cut.chunks);
   work->elements = cut.elements;
   work->memory.snapshot_offsets = std::move(cut.snapshot_offsets);
-  work->memory.snapshot = allocate_aligned(cut.snapshot_bytes);
+  work->memory.snapshot = delta::SnapshotMemory(cut.snapshot_bytes);
   work->memory.logs.resize(work->chunks.size());
   return work;
 }
 
 delta::OwnedBlock RankWork::owned(std::uint32_t b) {
   const layout::Block& block = blocks[b];
-  return {&block, memory.parameters[block.parameter], memory.snapshot.get() + memory.snapshot_offsets[b]};
+  return {&block, memory.parameters[block.parameter], memory.snapshot.data() + memory.snapshot_offsets[b]};
 }
 
 } // namespace deltawire::actors

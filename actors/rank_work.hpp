@@ -5,6 +5,7 @@
 #pragma once
 
 #include "delta/capture.hpp"
+#include "delta/snapshot_memory.hpp"
 #include "layout/plan.hpp"
 #include "sync/chunks.hpp"
 #include "telemetry/metrics.hpp"
@@ -19,13 +20,6 @@ namespace deltawire::actors {
 
 using sync::Chunk;
 using sync::ChunkRange;
-
-/// Aligned memory without initialisation.
-struct AlignedDelete {
-  void operator()(std::byte* bytes) const noexcept;
-};
-using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
-[[nodiscard]] AlignedBytes allocate_aligned(std::size_t bytes);
 
 struct RankCounters {
   telemetry::HighWater differ;       ///< encoded bytes not yet cut into a round
@@ -52,7 +46,7 @@ struct RankWork {
 
   struct Memory {
     std::vector<const std::byte*> parameters; ///< base of each parameter; changed by rebind() between captures only
-    AlignedBytes snapshot;
+    delta::SnapshotMemory snapshot;
     std::vector<std::size_t> snapshot_offsets; ///< by block
     std::vector<std::vector<CaptureLog>> logs; ///< by chunk: the captures that are kept, the latest last
   } memory;

@@ -37,4 +37,25 @@ struct mix_factors {
                                              std::span<const std::uint16_t> positions, std::size_t size,
                                              const std::byte* before, const std::byte* after) noexcept;
 
+/// Elements whose places are listed one by one: element i lies at addresses[i] (elements from the start of memory) and
+/// in the slot at slot_first + slots[i]. Both lists are equally long.
+struct ListedPlaces {
+  std::span<const std::uint32_t> addresses;
+  std::span<const std::uint32_t> slots;
+  std::uint64_t slot_first = 0;
+};
+
+/// exchange() of values.hpp and, in the same pass, the sum over i of mix(s, what memory held), with s as above.
+/// Requires positions (addresses) without repeats.
+std::uint64_t exchange_and_digest(std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                                  std::span<const std::uint16_t> positions, std::size_t size,
+                                  std::byte* values) noexcept;
+std::uint64_t exchange_and_digest(std::byte* start, const ListedPlaces& places, std::size_t size,
+                                  std::byte* values) noexcept;
+
+/// Sum over i of mix(s, the element in memory at positions[i]).
+[[nodiscard]] std::uint64_t digest_at(const std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                                      std::span<const std::uint16_t> positions, std::size_t size) noexcept;
+[[nodiscard]] std::uint64_t digest_at(const std::byte* start, const ListedPlaces& places, std::size_t size) noexcept;
+
 } // namespace deltawire::kernels

@@ -28,6 +28,10 @@ void scatter(std::byte* start, Stretch stretch, std::span<const std::uint16_t> p
 void exchange(std::byte* start, Stretch stretch, std::span<const std::uint16_t> positions, std::size_t size,
               std::byte* values) noexcept;
 
+/// The same at listed places: swaps the element at addresses[i] (elements from `start`) with values[i]. Requires
+/// addresses without repeats; ascending ones are the fastest.
+void exchange(std::byte* start, std::span<const std::uint32_t> addresses, std::size_t size, std::byte* values) noexcept;
+
 /// out[i] = the element at start + i * stride, for i < count.
 void pack(const std::byte* start, std::ptrdiff_t stride, std::size_t count, std::size_t size, std::byte* out) noexcept;
 

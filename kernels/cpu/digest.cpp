@@ -110,6 +110,169 @@ HWY_INLINE std::uint64_t change_of_elements(std::uint64_t slot_first, Stretch sl
   return sum;
 }
 
+/// Where elements lie in memory (bytes from its start) and in the slot, from small numbers. Both spellings of places
+/// come down to this.
+template <class Number>
+struct Places {
+  const Number* addresses;
+  const Number* slots;
+  std::size_t count;
+  std::ptrdiff_t byte_origin;
+  std::ptrdiff_t byte_step;
+  std::uint64_t slot_origin;
+  std::uint64_t slot_step;
+
+  HWY_INLINE std::ptrdiff_t offset(std::size_t i) const {
+    return byte_origin + std::ptrdiff_t{addresses[i]} * byte_step;
+  }
+  HWY_INLINE std::uint64_t slot(std::size_t i) const { return slot_origin + slots[i] * slot_step; }
+};
+
+/// Elements that are moved before they are digested: few enough to be in the first-level cache still, and enough for
+/// misses to overlap.
+constexpr std::size_t batch = 64;
+/// How far ahead lines are asked for, in elements: the changes of sparse updates lie a line apart and more.
+constexpr std::size_t ahead = 24;
+
+/// Sum of mix over `count` dense elements, which belong to places [first, first + count).
+template <class Element, class Number>
+HWY_INLINE std::uint64_t digest_dense(const std::byte* values, const Places<Number>& places, std::size_t first,
+                                      std::size_t count) {
+  std::uint64_t sum = 0;
+  std::size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_NEON
+  const Lanes d;
+  constexpr std::size_t lanes = hn::MaxLanes(d);
+  const Vector turn = hn::Set(d, places.slot_step * mix_factors::position);
+  const Vector origin = hn::Set(d, (places.slot_origin + 1) * mix_factors::position);
+  Vector sums = hn::Zero(d);
+  for (; i + lanes <= count; i += lanes) {
+    const Vector number = widened<Number>(reinterpret_cast<const std::byte*>(places.slots + first + i));
+    sums = hn::Add(sums, mixed(hn::Add(origin, hn::Mul(number, turn)), widened<Element>(values + i * sizeof(Element))));
+  }
+  sum = hn::GetLane(hn::SumOfLanes(d, sums));
+#endif
+  for (; i < count; ++i)
+    sum += mix(places.slot(first + i), load<Element>(values + i * sizeof(Element)));
+  return sum;
+}
+
+/// Calls move(i) for each place, in order, with the lines of those to come asked for; after each batch done(first,
+/// count).
+template <class Number, class Move, class Done>
+HWY_INLINE void in_batches(const std::byte* start, const Places<Number>& places, Move&& move, Done&& done) {
+  for (std::size_t first = 0; first < places.count;) {
+    const std::size_t end = HWY_MIN(places.count, first + batch);
+    std::size_t i = first;
+    for (const std::size_t asked = HWY_MIN(end, places.count - HWY_MIN(places.count, ahead)); i < asked; ++i) {
+      __builtin_prefetch(start + places.offset(i + ahead), 1);
+      move(i);
+    }
+    for (; i < end; ++i)
+      move(i);
+    done(first, end - first);
+    first = end;
+  }
+}
+
+template <class Element, class Number>
+HWY_INLINE std::uint64_t exchange_elements(std::byte* start, const Places<Number>& places, std::byte* values) {
+  std::uint64_t sum = 0;
+  in_batches(
+    start, places,
+    [&](std::size_t i) {
+      std::byte* memory = start + places.offset(i);
+      const auto before = load<Element>(memory);
+      store(memory, load<Element>(values + i * sizeof(Element)));
+      store(values + i * sizeof(Element), before);
+    },
+    [&](std::size_t first, std::size_t count) {
+      sum += digest_dense<Element>(values + first * sizeof(Element), places, first, count);
+    });
+  return sum;
+}
+
+template <class Element, class Number>
+HWY_INLINE std::uint64_t digest_elements(const std::byte* start, const Places<Number>& places) {
+  std::uint64_t sum = 0;
+  std::byte found[batch * sizeof(Element)];
+  in_batches(
+    start, places,
+    [&](std::size_t i) { store(found + i % batch * sizeof(Element), load<Element>(start + places.offset(i))); },
+    [&](std::size_t first, std::size_t count) { sum += digest_dense<Element>(found, places, first, count); });
+  return sum;
+}
+
+template <class Number>
+HWY_INLINE std::uint64_t exchange_of_size(std::byte* start, const Places<Number>& places, std::size_t size,
+                                          std::byte* values) {
+  switch (size) {
+  case 1:
+    return exchange_elements<std::uint8_t>(start, places, values);
+  case 2:
+    return exchange_elements<std::uint16_t>(start, places, values);
+  case 4:
+    return exchange_elements<std::uint32_t>(start, places, values);
+  default:
+    return exchange_elements<std::uint64_t>(start, places, values);
+  }
+}
+
+template <class Number>
+HWY_INLINE std::uint64_t digest_of_size(const std::byte* start, const Places<Number>& places, std::size_t size) {
+  switch (size) {
+  case 1:
+    return digest_elements<std::uint8_t>(start, places);
+  case 2:
+    return digest_elements<std::uint16_t>(start, places);
+  case 4:
+    return digest_elements<std::uint32_t>(start, places);
+  default:
+    return digest_elements<std::uint64_t>(start, places);
+  }
+}
+
+HWY_INLINE Places<std::uint16_t> places_of(Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                                           std::span<const std::uint16_t> positions, std::size_t size) {
+  const std::ptrdiff_t bytes = stretch.stride * static_cast<std::ptrdiff_t>(size);
+  const auto step = static_cast<std::uint64_t>(slot.stride);
+  return {positions.data(),
+          positions.data(),
+          positions.size(),
+          -stretch.origin * bytes,
+          bytes,
+          slot_first - static_cast<std::uint64_t>(slot.origin) * step,
+          step};
+}
+
+HWY_INLINE Places<std::uint32_t> places_of(const ListedPlaces& places, std::size_t size) {
+  return {places.addresses.data(),
+          places.slots.data(),
+          places.addresses.size(),
+          0,
+          static_cast<std::ptrdiff_t>(size),
+          places.slot_first,
+          1};
+}
+
+std::uint64_t exchange_positions(std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                                 std::span<const std::uint16_t> positions, std::size_t size, std::byte* values) {
+  return exchange_of_size(start, places_of(stretch, slot_first, slot, positions, size), size, values);
+}
+
+std::uint64_t exchange_listed(std::byte* start, const ListedPlaces& places, std::size_t size, std::byte* values) {
+  return exchange_of_size(start, places_of(places, size), size, values);
+}
+
+std::uint64_t digest_positions(const std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                               std::span<const std::uint16_t> positions, std::size_t size) {
+  return digest_of_size(start, places_of(stretch, slot_first, slot, positions, size), size);
+}
+
+std::uint64_t digest_listed(const std::byte* start, const ListedPlaces& places, std::size_t size) {
+  return digest_of_size(start, places_of(places, size), size);
+}
+
 std::uint64_t run_of_size(const std::byte* start, std::ptrdiff_t stride, std::size_t count, std::size_t size,
                           std::uint64_t slot_first, std::ptrdiff_t slot_stride) {
   switch (size) {
@@ -147,6 +310,10 @@ namespace deltawire::kernels {
 
 HWY_EXPORT(run_of_size);
 HWY_EXPORT(change_of_size);
+HWY_EXPORT(exchange_positions);
+HWY_EXPORT(exchange_listed);
+HWY_EXPORT(digest_positions);
+HWY_EXPORT(digest_listed);
 
 std::uint64_t digest_run(const std::byte* start, std::ptrdiff_t stride, std::size_t count, std::size_t size,
                          std::uint64_t slot_first, std::ptrdiff_t slot_stride) noexcept {
@@ -156,6 +323,26 @@ std::uint64_t digest_run(const std::byte* start, std::ptrdiff_t stride, std::siz
 std::uint64_t digest_change_at(std::uint64_t slot_first, Stretch slot, std::span<const std::uint16_t> positions,
                                std::size_t size, const std::byte* before, const std::byte* after) noexcept {
   return HWY_DYNAMIC_DISPATCH(change_of_size)(slot_first, slot, positions, size, before, after);
+}
+
+std::uint64_t exchange_and_digest(std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                                  std::span<const std::uint16_t> positions, std::size_t size,
+                                  std::byte* values) noexcept {
+  return HWY_DYNAMIC_DISPATCH(exchange_positions)(start, stretch, slot_first, slot, positions, size, values);
+}
+
+std::uint64_t exchange_and_digest(std::byte* start, const ListedPlaces& places, std::size_t size,
+                                  std::byte* values) noexcept {
+  return HWY_DYNAMIC_DISPATCH(exchange_listed)(start, places, size, values);
+}
+
+std::uint64_t digest_at(const std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,
+                        std::span<const std::uint16_t> positions, std::size_t size) noexcept {
+  return HWY_DYNAMIC_DISPATCH(digest_positions)(start, stretch, slot_first, slot, positions, size);
+}
+
+std::uint64_t digest_at(const std::byte* start, const ListedPlaces& places, std::size_t size) noexcept {
+  return HWY_DYNAMIC_DISPATCH(digest_listed)(start, places, size);
 }
 
 } // namespace deltawire::kernels

@@ -48,6 +48,19 @@ void exchange(std::byte* start, Stretch stretch, std::span<const std::uint16_t> 
   });
 }
 
+void exchange(std::byte* start, std::span<const std::uint32_t> addresses, std::size_t size,
+              std::byte* values) noexcept {
+  by_size(size, [&](auto element) {
+    using Element = decltype(element);
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      std::byte* memory = start + std::ptrdiff_t{addresses[i]} * bytes_of<Element>;
+      const auto before = load<Element>(memory);
+      store(memory, load<Element>(values + i * sizeof(Element)));
+      store(values + i * sizeof(Element), before);
+    }
+  });
+}
+
 void pack(const std::byte* start, std::ptrdiff_t stride, std::size_t count, std::size_t size, std::byte* out) noexcept {
   if (count == 0)
     return;
@@ -82,12 +95,18 @@ void unpack(std::byte* start, std::ptrdiff_t stride, std::size_t count, std::siz
 void exchange_run(std::byte* start, std::ptrdiff_t stride, std::size_t count, std::size_t size,
                   std::byte* values) noexcept {
   if (stride == 1) {
-    std::byte* __restrict memory = start;
-    std::byte* __restrict staged = values;
-    for (std::size_t i = 0; i < count * size; ++i) {
-      const std::byte before = memory[i];
-      memory[i] = staged[i];
-      staged[i] = before;
+    std::byte before[1024]; // copies of a known length are the widest moves there are, at any level of optimisation
+    const std::size_t bytes = count * size;
+    std::size_t at = 0;
+    for (; at + sizeof(before) <= bytes; at += sizeof(before)) {
+      std::memcpy(before, start + at, sizeof(before));
+      std::memcpy(start + at, values + at, sizeof(before));
+      std::memcpy(values + at, before, sizeof(before));
+    }
+    if (at < bytes) {
+      std::memcpy(before, start + at, bytes - at);
+      std::memcpy(start + at, values + at, bytes - at);
+      std::memcpy(values + at, before, bytes - at);
     }
     return;
   }

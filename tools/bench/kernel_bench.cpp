@@ -15,6 +15,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <random>
 
 namespace deltawire::bench {
 namespace {
@@ -305,6 +306,31 @@ void bench_changes(Report& report, double density) {
       kernels::exchange(weights.snapshot() + t * tile * size, {}, at(t), size, values.data() + of_tile[t] * size);
     },
     touch, "touching the lines");
+  row(
+    "exchange and digest",
+    [&](std::size_t t) {
+      keep(kernels::exchange_and_digest(weights.snapshot() + t * tile * size, {}, t * tile, {}, at(t), size,
+                                        values.data() + of_tile[t] * size));
+    },
+    touch, "touching the lines");
+  row(
+    "digest read back",
+    [&](std::size_t t) {
+      keep(kernels::digest_at(weights.snapshot() + t * tile * size, {}, t * tile, {}, at(t), size));
+    },
+    touch, "touching the lines");
+  // What a map that does not keep the order is staged as. One list for all: no tile matters here.
+  const std::span<const std::uint32_t> sorted = weights.positions();
+  std::vector<std::uint32_t> shuffled(sorted.begin(), sorted.end());
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(1));
+  const auto listed = [&](std::span<const std::uint32_t> addresses) {
+    return [&, addresses](std::size_t t) {
+      const auto here = addresses.subspan(of_tile[t], of_tile[t + 1] - of_tile[t]);
+      keep(kernels::exchange_and_digest(weights.snapshot(), {here, here, 0}, size, values.data() + of_tile[t] * size));
+    };
+  };
+  row("exchange and digest, listed", listed(sorted), touch, "touching the lines");
+  row("exchange and digest, listed and unsorted", listed(shuffled), touch, "touching the lines");
 }
 
 /// All that a capture does before encoding: compare, refresh, digest, log.

@@ -39,23 +39,25 @@ void index_blocks(ApplierState& state) {
 }
 
 void forget_delivery(ApplierState& state) {
-  state.staged.clear();
-  state.copies.clear();
-  state.flushes.clear();
-  state.high_water.remove(state.staged_bytes);
-  state.staged_bytes = 0;
+  state.stage->clear();
   state.manifest.reset();
   for (ApplierState::CellCopy& copy : state.cell_copies)
     copy.change = 0;
   std::fill(state.written.begin(), state.written.end(), 0);
 }
 
-/// Tells the root; the delivery is given up there and undone by its order.
-void fail_delivery(Self self, const Failure& failure) {
-  ApplierState& state = self->state;
-  state.protocol.give_up();
+/// Tells the root that a message about `delivery` could not be followed.
+void refuse(ApplierState& state, const Failure& failure, std::uint64_t delivery) {
   const std::string message = fmt::format("worker {}: {}", state.work->worker, failure.message);
-  state.control->send(wire::Failed{failure.code, message, state.protocol.delivery()});
+  state.control->send(wire::Failed{failure.code, message, delivery});
+}
+
+/// The same; if it is the delivery that is running, it is given up, and undone by the root's order.
+void fail_delivery(Self self, const Failure& failure, std::uint64_t delivery) {
+  ApplierState& state = self->state;
+  if (delivery == state.protocol.delivery())
+    state.protocol.give_up();
+  refuse(state, failure, delivery);
 }
 
 /// Runs an engine's hook; what it throws becomes a failure.
@@ -84,94 +86,62 @@ void begin(Self self, const wire::Begin& message) {
   ApplierState& state = self->state;
   auto ready = state.protocol.begin(message);
   if (!ready)
-    return fail_delivery(self, ready.error());
+    return refuse(state, ready.error(), message.delivery); // what is running goes on
   forget_delivery(state);
-  state.stage = state.commit = {};
+  state.staging = state.committing = {};
   if (state.protocol.in_place()) {
     state.work->version.store(0, std::memory_order_release);
     for (ApplierState::CellCopy& copy : state.cell_copies)
       copy.digest = 0;
     if (auto paused = pause(state); !paused)
-      return fail_delivery(self, paused.error());
+      return fail_delivery(self, paused.error(), message.delivery);
   }
   state.control->send(*ready, message.delivery);
 }
 
-/// Counts `bytes` that the stage is about to hold; fails where they do not fit.
-Result<void> hold(ApplierState& state, std::uint64_t bytes) {
-  if (bytes > state.work->stage_cap - std::min(state.staged_bytes, state.work->stage_cap))
-    return fail(Code::limit_exceeded,
-                "actors.applier.stage: {} bytes do not hold the update to version {}: at least {} are needed so far",
-                state.work->stage_cap, state.protocol.target(), state.staged_bytes + bytes);
-  state.staged_bytes += bytes;
-  state.high_water.add(bytes);
+/// Stages a piece for one bound block and adds to what its copy of the cell will change by.
+Result<void> stage_piece(ApplierState& state, std::uint32_t bound, const delta::PieceView& piece) {
+  const std::uint64_t before = state.stage->held();
+  const auto change = state.stage->add(bound, piece);
+  state.high_water.add(state.stage->held() - before);
+  if (!change && change.error().code == Code::limit_exceeded)
+    return fail(Code::limit_exceeded, "actors.applier.stage, update to version {}: {}", state.protocol.target(),
+                change.error().message);
+  if (!change)
+    return tl::make_unexpected(change.error());
+  state.cell_copies[state.copy_of[bound]].change += *change;
   return {};
-}
-
-/// Values that do not stand in the flush: their copy, or what an ulp delta makes of memory.
-Result<std::span<std::byte>> own_values(ApplierState& state, const delta::BoundBlock& bound,
-                                        const delta::PieceView& piece, std::span<const std::byte> values) {
-  const std::uint64_t bytes = piece.changed * size_of(bound.block->dtype); // read_piece() checked that they exist
-  if (auto held = hold(state, bytes); !held)
-    return pass_on(std::move(held));
-  if (values.empty()) {
-    state.copies.push_back(std::make_unique<Bytes>(static_cast<std::size_t>(bytes)));
-    delta::stage_values(bound, piece, *state.copies.back());
-  } else {
-    state.copies.push_back(std::make_unique<Bytes>(values.begin(), values.end()));
-  }
-  return std::span<std::byte>(*state.copies.back());
 }
 
 /// Stages (or, for a seed, writes) the pieces of one flush that this worker holds. What is staged are absolute values:
 /// memory still holds the base that an ulp delta refers to, and is not touched.
-Result<void> take_pieces(ApplierState& state, const SharedBytes& payload) {
+Result<void> take_pieces(ApplierState& state, std::span<const std::byte> rest) {
   const WorkerWork& work = *state.work;
-  std::span<std::byte> rest(*payload);
-  bool kept = false;
-  if (!state.protocol.in_place())
-    if (auto held = hold(state, payload->size()); !held)
-      return held;
   while (!rest.empty()) {
     const auto header = delta::peek_piece(rest);
     if (!header)
       return fail(header.error().code, "{}", header.error().message);
     if (header->block >= work.block_ids)
       return fail(Code::invalid_input, "a piece of block {}, there are {}", header->block, work.block_ids);
-    const std::span<std::byte> bytes = rest.first(header->bytes);
+    const std::span<const std::byte> bytes = rest.first(header->bytes);
     rest = rest.subspan(header->bytes);
     const std::uint32_t first = state.first_bound[header->block], last = state.first_bound[header->block + 1];
     if (first == last)
       continue; // not met by this worker's shards
-    auto piece = delta::read_piece(bytes, work.blocks[first]);
+    // What is staged is checked as it is decoded. A seed is checked before a byte of memory is written.
+    const auto piece = state.protocol.in_place() ? delta::read_piece(bytes, work.blocks[first])
+                                                 : delta::open_piece(bytes, work.blocks[first]);
     if (!piece)
       return fail(piece.error().code, "{}", piece.error().message);
     if (state.protocol.in_place() && piece->kind == delta::PieceKind::ulp_delta)
       return fail(Code::invalid_input, "piece of block {}: differences to a base in a seed", piece->block);
-    std::span<std::byte> values; // in the flush; none of an ulp delta
-    if (piece->kind != delta::PieceKind::ulp_delta)
-      values = bytes.subspan(static_cast<std::size_t>(piece->values.data() - bytes.data()), piece->values.size());
     for (std::uint32_t b = first; b < last; ++b) {
       state.written[work.blocks[b].parameter] += piece->changed;
-      if (state.protocol.in_place()) {
+      if (state.protocol.in_place())
         delta::write_values(bound_block(work, b), *piece, piece->values);
-        continue;
-      }
-      std::span<std::byte> own = values;
-      if (b != first || values.empty()) {
-        auto copied = own_values(state, bound_block(work, b), *piece, values);
-        if (!copied)
-          return pass_on(std::move(copied));
-        own = *copied;
-      }
-      if (!std::exchange(kept, true))
-        state.flushes.push_back(payload); // what is staged points into it
-      state.staged.push_back({b, *piece, own});
+      else if (auto staged = stage_piece(state, b, *piece); !staged)
+        return staged;
     }
-  }
-  if (!kept && !state.protocol.in_place()) {
-    state.staged_bytes -= payload->size();
-    state.high_water.remove(payload->size());
   }
   return {};
 }
@@ -185,21 +155,21 @@ void flush(Self self, const FrameArrived& frame) {
   if (state.protocol.over(header.delivery) || state.protocol.gave_up())
     return; // given up, here or by the root: data may be behind the undo
   if (auto checked = wire::check_payload(header, *frame.body); !checked)
-    return fail_delivery(self, checked.error());
+    return fail_delivery(self, checked.error(), header.delivery);
   const auto fresh = state.protocol.flush(header.delivery, header.sequence, header.payload_bytes);
   if (!fresh)
-    return fail_delivery(self, fresh.error());
+    return fail_delivery(self, fresh.error(), header.delivery);
   if (*fresh == sync::WorkerProtocol::Fresh::fresh) {
-    if (auto taken = take_pieces(state, frame.body); !taken) {
+    if (auto taken = take_pieces(state, *frame.body); !taken) {
       if (state.protocol.in_place())
         state.protocol.spoiled();
-      return fail_delivery(self, taken.error());
+      return fail_delivery(self, taken.error(), header.delivery);
     }
   }
   const telemetry::TimePoint end = telemetry::now();
-  if (state.stage.begin > state.stage.end)
-    state.stage.begin = begin.time_since_epoch().count();
-  state.stage.end = end.time_since_epoch().count();
+  if (state.staging.begin > state.staging.end)
+    state.staging.begin = begin.time_since_epoch().count();
+  state.staging.end = end.time_since_epoch().count();
   state.work->recorder->span(state.lane, "stage", begin, end,
                              {{"sequence", static_cast<std::int64_t>(header.sequence)},
                               {"bytes", static_cast<std::int64_t>(header.payload_bytes)}});
@@ -241,83 +211,88 @@ void verify_if_complete(Self self) {
     return;
   const telemetry::TimePoint begin = telemetry::now();
   if (state.protocol.in_place())
-    read_back_all(state);
-  else
-    for (const ApplierState::StagedPiece& staged : state.staged)
-      state.cell_copies[state.copy_of[staged.bound]].change +=
-        delta::digest_change(bound_block(*state.work, staged.bound), staged.piece, staged.values);
+    read_back_all(state); // of a delta, staging has added up what memory and stage make
   const auto compared = compare_digests(state, state.protocol.in_place() ? "in memory" : "of memory and stage");
   const telemetry::TimePoint end = telemetry::now();
-  state.stage.begin = state.stage.begin > state.stage.end ? begin.time_since_epoch().count() : state.stage.begin;
-  state.stage.end = end.time_since_epoch().count();
+  state.staging.begin =
+    state.staging.begin > state.staging.end ? begin.time_since_epoch().count() : state.staging.begin;
+  state.staging.end = end.time_since_epoch().count();
   state.work->recorder->span(state.lane, "verify", begin, end);
   if (!compared) {
     if (state.protocol.in_place())
       state.protocol.spoiled();
-    return fail_delivery(self, compared.error());
+    return fail_delivery(self, compared.error(), state.protocol.delivery());
   }
   state.control->send(state.protocol.verified(), state.protocol.delivery());
 }
 
-/// Puts every staged value where it belongs and the old one where that was; its own inverse, in any order of pieces
-/// that do not meet. Pieces of one delivery never meet: each element is in one piece.
-void exchange_all(ApplierState& state) {
-  for (ApplierState::StagedPiece& staged : state.staged)
-    delta::exchange(bound_block(*state.work, staged.bound), staged.piece, staged.values);
+/// Exchanges and reads back: what each copy's digest has changed by, as memory has it now. Everything is exchanged
+/// before anything is read, so that a piece that was written over shows.
+void exchange_and_read_back(ApplierState& state) {
+  std::fill(state.taken.begin(), state.taken.end(), 0);
+  std::fill(state.found.begin(), state.found.end(), 0);
+  state.stage->exchange(state.taken);
+  state.protocol.applied();
+  state.stage->read_back(state.found);
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.change = 0;
+  for (std::size_t b = 0; b < state.found.size(); ++b)
+    state.cell_copies[state.copy_of[b]].change += state.found[b] - state.taken[b];
 }
 
 void commit(Self self, const wire::Commit& message) {
   ApplierState& state = self->state;
   const bool in_place = state.protocol.in_place(); // written and read back already, paused since its begin
   if (auto committing = state.protocol.commit(message); !committing)
-    return fail_delivery(self, committing.error());
+    return fail_delivery(self, committing.error(), message.delivery);
   if (!in_place)
     if (auto paused = pause(state); !paused)
-      return fail_delivery(self, paused.error());
+      return fail_delivery(self, paused.error(), message.delivery);
   const telemetry::TimePoint begin = telemetry::now();
-  exchange_all(state);
-  state.protocol.applied();
-  // Read back what was written: the stage holds the old values now, so the change from memory to it is the negative.
-  std::vector<delta::Digest> back(state.cell_copies.size());
-  for (const ApplierState::StagedPiece& staged : state.staged)
-    back[state.copy_of[staged.bound]] -=
-      delta::digest_change(bound_block(*state.work, staged.bound), staged.piece, staged.values);
+  if (in_place)
+    state.protocol.applied();
+  else
+    exchange_and_read_back(state);
   delta::Digest sum = 0;
-  for (std::size_t c = 0; c < state.cell_copies.size(); ++c) {
-    ApplierState::CellCopy& copy = state.cell_copies[c];
-    if (!in_place)
-      copy.change = back[c];
+  for (const ApplierState::CellCopy& copy : state.cell_copies)
     sum += copy.digest + copy.change;
-  }
   const telemetry::TimePoint end = telemetry::now();
-  state.commit = {begin.time_since_epoch().count(), end.time_since_epoch().count()};
+  state.committing = {begin.time_since_epoch().count(), end.time_since_epoch().count()};
   state.work->recorder->span(state.lane, "commit", begin, end,
                              {{"version", static_cast<std::int64_t>(state.protocol.target())}});
   if (auto compared = compare_digests(state, "read back from memory"); !compared)
-    return fail_delivery(self, compared.error());
+    return fail_delivery(self, compared.error(), message.delivery);
   wire::Applied applied;
   applied.delivery = message.delivery;
   applied.version = state.protocol.target();
   for (const std::uint64_t elements : state.written)
     applied.elements += elements;
   applied.digest = sum;
-  applied.stage = state.stage;
-  applied.commit = state.commit;
+  applied.stage = state.staging;
+  applied.commit = state.committing;
   applied.applier_peak = state.high_water.peak();
   state.control->send(applied, message.delivery);
+}
+
+/// What on_commit is told, in memory that is there already.
+std::span<const Change> list_changes(ApplierState& state) {
+  std::size_t count = 0;
+  for (std::size_t p = 0; p < state.written.size(); ++p)
+    if (state.written[p] > 0) {
+      state.changes[count].name = state.work->names[p];
+      state.changes[count++].elements = state.written[p];
+    }
+  return std::span(state.changes).first(count);
 }
 
 void release(Self self, const wire::Release& message) {
   ApplierState& state = self->state;
   auto released = state.protocol.release(message);
   if (!released)
-    return fail_delivery(self, released.error());
+    return fail_delivery(self, released.error(), message.delivery);
   for (ApplierState::CellCopy& copy : state.cell_copies)
     copy.digest += copy.change;
-  std::vector<Change> changes;
-  for (std::size_t p = 0; p < state.written.size(); ++p)
-    if (state.written[p] > 0)
-      changes.push_back({state.work->names[p], state.written[p]});
+  const std::span<const Change> changes = list_changes(state);
   forget_delivery(state);
   state.work->version.store(released->version, std::memory_order_release);
   const auto told = run_hook("on_commit", [&] {
@@ -328,7 +303,7 @@ void release(Self self, const wire::Release& message) {
   state.paused_ns = 0;
   // The version is committed either way; an engine that could not take it in is a failed worker.
   if (!told)
-    fail_delivery(self, told.error());
+    fail_delivery(self, told.error(), message.delivery);
   state.control->send(*released, message.delivery);
 }
 
@@ -336,9 +311,9 @@ void undo(Self self, const wire::Undo& message) {
   ApplierState& state = self->state;
   const auto undoing = state.protocol.undo(message);
   if (!undoing)
-    return fail_delivery(self, undoing.error());
+    return fail_delivery(self, undoing.error(), message.delivery);
   if (undoing->exchange_back)
-    exchange_all(state);
+    state.stage->exchange({});
   forget_delivery(state);
   state.paused_ns = 0;
   state.control->send(undoing->answer, message.delivery);
@@ -347,7 +322,7 @@ void undo(Self self, const wire::Undo& message) {
 /// A message that does not decode ends the session: the root is not what it should be.
 template <class Message, class Handle>
 void handle(Self self, const FrameArrived& frame, Handle&& take) {
-  const auto message = decode<Message>(frame);
+  auto message = decode<Message>(frame);
   if (!message)
     return caf::anon_send(self->state.supervisor, FailureReport{message.error()});
   take(*message);
@@ -364,6 +339,18 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
   initial.lane = fmt::format("worker {}: applier", initial.work->worker);
   initial.written.resize(initial.work->parameters.size());
   index_blocks(initial);
+  std::vector<delta::BoundBlock> bound;
+  for (std::uint32_t b = 0; b < initial.work->blocks.size(); ++b)
+    bound.push_back(bound_block(*initial.work, b));
+  initial.stage.emplace(bound, initial.work->stage_cap);
+  initial.taken.resize(bound.size());
+  initial.found.resize(bound.size());
+  std::size_t longest = 0;
+  for (const std::string& name : initial.work->names)
+    longest = std::max(longest, name.size());
+  initial.changes.resize(initial.work->names.size());
+  for (Change& change : initial.changes)
+    change.name.reserve(longest);
   return {
     [self](const FrameArrived& frame) {
       switch (frame.header.type) {
@@ -372,10 +359,10 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
       case wire::Begin::type:
         return handle<wire::Begin>(self, frame, [self](const auto& message) { begin(self, message); });
       case wire::Seal::type:
-        return handle<wire::Seal>(self, frame, [self](const auto& message) {
+        return handle<wire::Seal>(self, frame, [self](wire::Seal& message) {
           if (auto sealed = self->state.protocol.seal(message); !sealed)
-            return fail_delivery(self, sealed.error());
-          self->state.manifest = message;
+            return fail_delivery(self, sealed.error(), message.delivery);
+          self->state.manifest = std::move(message);
           verify_if_complete(self);
         });
       case wire::Commit::type:
@@ -391,6 +378,7 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
       }
     },
     [self](Stop) {
+      self->state.stage.reset();
       self->state.control.reset();
       self->state.supervisor = nullptr;
       self->state.work.reset();

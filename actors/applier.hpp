@@ -1,10 +1,12 @@
 // Applier (worker): verifies and stages flushes, commits them into the bound memory by exchange, undoes if told so. On
-// its own thread, because the engine's hooks run on it. Thin around sync::WorkerProtocol and delta's apply functions.
+// its own thread, because the engine's hooks run on it. Thin around sync::WorkerProtocol and delta::Stage.
+//
+// A flush is decoded when it arrives, and its payload let go: what stays until the commit is the stage.
 #pragma once
 
 #include "actors/interfaces.hpp"
 #include "actors/port.hpp"
-#include "delta/apply.hpp"
+#include "delta/stage.hpp"
 #include "deltawire/deltawire.hpp"
 #include "sync/worker.hpp"
 #include "telemetry/metrics.hpp"
@@ -41,13 +43,6 @@ struct ApplierState {
     delta::Digest digest = 0; ///< of the version that is served
     delta::Digest change = 0; ///< what the stage would change, or has changed
   };
-  /// One piece for one bound block.
-  struct StagedPiece {
-    std::uint32_t bound = 0; ///< index into WorkerWork::blocks
-    delta::PieceView piece;
-    std::span<std::byte> values; ///< in the flush, or in `copies` for a further copy; the undo log after the exchange
-  };
-
   std::shared_ptr<WorkerWork> work;
   std::shared_ptr<Port> control;
   caf::actor supervisor;
@@ -57,14 +52,15 @@ struct ApplierState {
   std::vector<std::uint32_t> copy_of;     ///< by bound block: index into copies of cells
   std::vector<CellCopy> cell_copies;
 
+  std::optional<delta::Stage> stage; ///< set from the start on; by bound block
+  std::vector<delta::Digest> taken;  ///< by bound block: of what the exchange took out of memory
+  std::vector<delta::Digest> found;  ///< by bound block: of what was read back
+  std::vector<Change> changes;       ///< for on_commit; names have room for every parameter's
+
   // the running delivery
-  std::vector<SharedBytes> flushes;           ///< payloads that staged pieces point into
-  std::vector<std::unique_ptr<Bytes>> copies; ///< values of further copies
-  std::vector<StagedPiece> staged;
-  std::uint64_t staged_bytes = 0;
   std::optional<wire::Seal> manifest;
   std::vector<std::uint64_t> written; ///< elements, by parameter
-  wire::Span stage, commit;
+  wire::Span staging, committing;
   std::int64_t paused_ns = 0;
   telemetry::HighWater high_water;
 };

@@ -1,5 +1,5 @@
-// Pieces against a worker's memory, one piece and one binding at a time. Pure functions; the Applier calls them.
-// Requires pieces that read_piece() accepted for binding.block.
+// A block in a worker's memory, and what is done to it without a stage: written by a seed, and read whole. Pure
+// functions; the Applier calls them. Changes that can be undone are stage.hpp's.
 #pragma once
 
 #include "delta/digest.hpp"
@@ -13,19 +13,8 @@ struct BoundBlock {
   std::byte* local = nullptr;
 };
 
-/// The values that an ulp delta stands for, given that memory holds its base: `values` (piece.changed elements, densely
-/// packed). Reads memory, writes only `values`.
-void stage_values(const BoundBlock& bound, const PieceView& piece, std::span<std::byte> values);
-
-/// What the cell's digest would change by if `values` (piece.changed elements, densely packed) were written over
-/// memory: sum of mix(new) - mix(old). Reads memory, writes nothing.
-[[nodiscard]] Digest digest_change(const BoundBlock& bound, const PieceView& piece, std::span<const std::byte> values);
-
-/// Exchanges `values` with memory at the piece's positions: afterwards memory holds the new values and `values` the old
-/// ones (the undo log). Called again it undoes itself.
-void exchange(const BoundBlock& bound, const PieceView& piece, std::span<std::byte> values);
-
-/// Writes the piece's values over memory (no undo: seeding a worker that serves nothing).
+/// Writes `values` (piece.changed elements, densely packed) over memory at the places of a piece that read_piece()
+/// accepted for the block. No undo: for seeding a worker that serves nothing.
 void write_values(const BoundBlock& bound, const PieceView& piece, std::span<const std::byte> values);
 
 /// Digest of the whole block, read from memory.

@@ -64,7 +64,7 @@ bool count_elements(const layout::Block& block, std::uint64_t& elements) noexcep
   return true;
 }
 
-/// Checks heads and records of a delta piece and splits its body.
+/// Checks the heads of a delta piece and splits its body.
 Result<void> split_body(PieceView& piece, std::size_t size) {
   const std::uint64_t end = piece.first + piece.elements;
   const std::uint64_t tiles = tiles_of(piece.first, end);
@@ -108,22 +108,21 @@ Result<void> split_body(PieceView& piece, std::size_t size) {
   }
   piece.records = rest;
 
+  return {};
+}
+
+/// Looks into every record of a delta piece.
+Result<void> check_records(const PieceView& piece, std::size_t size) {
   TilePositions positions;
   UlpValues ulp;
-  std::uint64_t bad_tile = end / tile_elements;
+  std::uint64_t bad = piece.first + piece.elements;
   const bool valid = for_each_record(piece, [&](std::uint64_t first, std::size_t span, const TileHead& head,
                                                 std::span<const std::byte> record, std::uint64_t) {
-    bad_tile = first / tile_elements;
-    kernels::BitReader in(record);
-    if (!read_positions(head, in, span, positions.data()))
-      return false;
-    if (head.ulp)
-      return read_ulp(head, in, size, ulp) && in.left() == 0;
-    return in.align() && in.left() == (piece.kind == PieceKind::ulp_delta ? 8 * head.changes * size : 0);
+    bad = first;
+    return read_record(piece.kind, head, record, span, size, positions, ulp);
   });
   if (!valid)
-    return fail(Code::invalid_input, "piece of block {}, tile {}: its record does not hold what its head says",
-                piece.block, bad_tile);
+    return tl::make_unexpected(bad_record(piece, bad));
   return {};
 }
 
@@ -194,7 +193,7 @@ Result<PieceView> peek_piece(std::span<const std::byte> bytes) {
   return read_header(bytes, range);
 }
 
-Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block) {
+Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Block& block) {
   Range range;
   auto piece = read_header(bytes, range);
   if (!piece)
@@ -227,24 +226,42 @@ Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Blo
   return piece;
 }
 
+Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block) {
+  auto piece = open_piece(bytes, block);
+  if (piece && piece->kind != PieceKind::values)
+    if (auto checked = check_records(*piece, size_of(block.dtype)); !checked)
+      return pass_on(std::move(checked));
+  return piece;
+}
+
+Failure bad_record(const PieceView& piece, std::uint64_t first) {
+  return {Code::invalid_input, fmt::format("piece of block {}, tile {}: its record does not hold what its head says",
+                                           piece.block, first / tile_elements)};
+}
+
 std::size_t least_piece_limit(std::size_t size) noexcept {
   // Tag, first, and a byte each for elements and body; the head; the value. One element alone is dense: no code.
   return most_tag_bytes + most_first_bytes + 2 + 2 + size;
 }
 
-std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept {
-  if (elements == 0)
-    return 0;
+namespace {
+
+/// The most that headers of a range's pieces take, each.
+std::uint64_t most_header_of(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept {
+  return most_tag_bytes + most_first_bytes + varint_bytes(elements) +
+         varint_bytes(std::min<std::uint64_t>(piece_limit, saturating_multiply(elements, size + 7))); // of body_bytes
+}
+
+} // namespace
+
+std::uint64_t most_cuts(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept {
   // A piece that is cut covers `p` elements up to the change that no longer fits. With c <= p changes in it, one more
   // would need: a header; heads and lengths of at most p / 4096 + 2 tiles, 5 bytes each; a position code of at most a
   // byte an element, which every codec keeps to; c + 1 values, which the ulp lane only makes smaller. That is more than
   // the limit, which bounds p from below and so the number of cuts. Values pieces have no positions and hold more
   // elements each; a delta that becomes one does so to be smaller.
-  const std::uint64_t header =
-    most_tag_bytes + most_first_bytes + varint_bytes(elements) +
-    varint_bytes(std::min<std::uint64_t>(piece_limit, saturating_multiply(elements, size + 7))); // of body_bytes
   const std::uint64_t element = size + 1;
-  const std::uint64_t fixed = header + 10 + element;
+  const std::uint64_t fixed = most_header_of(elements, size, piece_limit) + 10 + element;
   std::uint64_t least_cut = 1;
   if (piece_limit > fixed) {
     const std::uint64_t room = piece_limit - fixed;
@@ -252,13 +269,19 @@ std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size, std::si
     least_cut = room >= saturating_multiply(elements, element + 1) ? elements : room * 512 / (element * 512 + 1);
     least_cut = std::max<std::uint64_t>(least_cut, 1);
   }
-  const std::uint64_t cuts = (elements - 1) / least_cut;
+  return (elements - 1) / least_cut;
+}
+
+std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept {
+  if (elements == 0)
+    return 0;
+  const std::uint64_t cuts = most_cuts(elements, size, piece_limit);
   // Every cut repeats a header and the head and length of the tile that it divides. A piece that ends at a stretch of
   // empty tiles is paid for by the codes and values that those tiles do not have.
   const std::uint64_t tiles = saturating_add(elements / tile_elements + 2, cuts);
   const std::uint64_t bound =
-    saturating_add(saturating_add(saturating_multiply(elements, element), saturating_multiply(5, tiles)),
-                   saturating_multiply(header, cuts + 1));
+    saturating_add(saturating_add(saturating_multiply(elements, size + 1), saturating_multiply(5, tiles)),
+                   saturating_multiply(most_header_of(elements, size, piece_limit), cuts + 1));
   return std::min(bound, saturating_multiply(elements, piece_limit)); // a piece has at least one element
 }
 

@@ -33,7 +33,7 @@ struct PieceView {
   std::span<const std::byte> heads;   ///< deltas: a u16 a tile
   std::span<const std::byte> lengths; ///< deltas: varints
   std::span<const std::byte> records; ///< deltas
-  /// changed x element size, little-endian, in position order; empty for ulp_delta (see stage_values).
+  /// changed x element size, little-endian, in position order; empty for ulp_delta, whose records hold them.
   std::span<const std::byte> values;
   std::size_t bytes = 0; ///< header + body
 };
@@ -47,6 +47,12 @@ struct PieceView {
 /// last bit). After this nothing that uses the view can leave the block.
 [[nodiscard]] Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block);
 
+/// The same without a look into the records: for those who check each of them when they decode it, once (Stage::add).
+[[nodiscard]] Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Block& block);
+
+/// What is said of a record that is not what its head says: of the tile part that begins at block element `first`.
+[[nodiscard]] Failure bad_record(const PieceView& piece, std::uint64_t first);
+
 /// The least piece limit with which elements of `size` bytes can be encoded (one header and one element), bytes.
 [[nodiscard]] std::size_t least_piece_limit(std::size_t size) noexcept;
 
@@ -54,6 +60,9 @@ struct PieceView {
 /// credit.
 [[nodiscard]] std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size,
                                              std::size_t piece_limit) noexcept;
+
+/// An upper bound of how often encoding a range of `elements` > 0 elements of `size` bytes cuts a piece at the limit.
+[[nodiscard]] std::uint64_t most_cuts(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept;
 
 /// What an encoder made: whole pieces, back to back; ends[i] is the end offset of piece i.
 struct EncodedPieces {

@@ -50,6 +50,19 @@ void for_each_run_of(Walk& walk, std::uint64_t first, std::span<const std::uint1
   }
 }
 
+/// Calls visit(memory, slot, index, count) for each run of a stretch of the block, whose elements have `size` bytes:
+/// where its first element lies in memory (`local` is the base of the bound buffer) and in the slot, and its index in
+/// the stretch.
+template <class Visit>
+void for_each_stretch(std::byte* local, Walk& walk, std::uint64_t first, std::uint64_t elements, std::size_t size,
+                      Visit&& visit) {
+  for_each_run(walk, first, elements, [&](const Run& run, std::uint64_t from, std::size_t count) {
+    const auto inside = static_cast<layout::Index>(first + from - run.first);
+    visit(local + (run.local + inside * walk.local_stride()) * static_cast<layout::Index>(size),
+          static_cast<std::uint64_t>(run.slot + inside * walk.slot_stride()), from, count);
+  });
+}
+
 /// Takes a LEB128 varint from the front of `bytes`; nothing when it is cut short or does not fit 64 bits.
 [[nodiscard]] bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexcept;
 
@@ -78,6 +91,18 @@ bool for_each_record(const PieceView& piece, Visit&& visit) {
     index += head.changes;
   });
   return valid && lengths.empty() && at == piece.records.size();
+}
+
+/// Takes a record of a piece apart, checking that it is what its head says to the last bit: positions, and the ulp lane
+/// where it has one. Elements have `size` bytes.
+[[nodiscard]] inline bool read_record(PieceKind kind, const TileHead& head, std::span<const std::byte> record,
+                                      std::size_t span, std::size_t size, TilePositions& positions, UlpValues& ulp) {
+  kernels::BitReader in(record);
+  if (!read_positions(head, in, span, positions.data()))
+    return false;
+  if (head.ulp)
+    return read_ulp(head, in, size, ulp) && in.left() == 0;
+  return in.align() && in.left() == (kind == PieceKind::ulp_delta ? 8 * head.changes * size : 0);
 }
 
 /// Calls visit(first, positions, index) for each tile part with changes of a delta piece that read_piece() accepted;

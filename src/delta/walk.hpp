@@ -33,6 +33,8 @@ public:
   }
 
   [[nodiscard]] std::uint64_t elements() const noexcept { return elements_; }
+  /// Of every run.
+  [[nodiscard]] std::uint64_t run_elements() const noexcept { return inner_.extent; }
   [[nodiscard]] layout::Index local_stride() const noexcept { return inner_.local_stride; }
   [[nodiscard]] layout::Index slot_stride() const noexcept { return inner_.slot_stride; }
 

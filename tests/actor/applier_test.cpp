@@ -294,7 +294,9 @@ TEST_CASE("a delivery larger than the stage is refused with the bytes it needs")
   worker.begin(2);
   const Bytes payload = delta_piece(Worker::block(Worker::k), {1}, {0x66});
   worker.flush(payload);
-  CHECK_THAT(worker.failure(), contains("actors.applier.stage") && contains(std::to_string(payload.size())));
+  // A record of one position and one value.
+  CHECK_THAT(worker.failure(), contains("actors.applier.stage, update to version 2: 6 bytes do not hold") &&
+                                 contains("at least 32 are needed"));
   CHECK(worker.at_seed());
 }
 
@@ -314,7 +316,7 @@ TEST_CASE(
   const auto applied = worker.control.heard<wire::Applied>();
   REQUIRE(applied.size() == 1);
   CHECK(applied[0].elements == 4);
-  CHECK(applied[0].applier_peak == payload.size() + 2 * 2 * sizeof(std::uint16_t)); // what was held, values included
+  CHECK(applied[0].applier_peak == 16 * 1024); // of memory, full or not
   CHECK(worker.packed == Values{1, 2, 3, 4, 5, 7, 7, 5, 9, 10, 11, 12});
   CHECK(worker.tied == Values{5, 0xFFFF, 7, 0xFFFF, 7, 0xFFFF, 5, 0xFFFF});
   worker.say(wire::Undo{worker.delivery, "another worker failed"});
@@ -343,13 +345,12 @@ TEST_CASE("differences to a base that memory does not hold are found before the 
   CHECK(worker.packed[5] == 6);
 }
 
-TEST_CASE("the values that differences become count against the stage") {
-  Worker worker(Worker::ulp_payload().size() + 7); // two copies of two values need 8
+TEST_CASE("what differences and positions are decoded to counts against the stage, for each copy") {
+  Worker worker(63); // room for a record of two changes of one copy, not of both
   worker.seed();
   worker.begin(2);
   worker.flush(Worker::ulp_payload());
-  CHECK_THAT(worker.failure(), contains("actors.applier.stage") &&
-                                 contains(fmt::format("at least {} are", Worker::ulp_payload().size() + 8)));
+  CHECK_THAT(worker.failure(), contains("actors.applier.stage") && contains("at least 64 are needed"));
   CHECK(worker.at_seed());
 }
 
@@ -359,6 +360,48 @@ TEST_CASE("a seed of differences is refused: there is no base") {
   worker.flush(Worker::ulp_payload());
   CHECK_THAT(worker.failure(), contains("differences to a base in a seed"));
   CHECK(worker.poisoned());
+}
+
+TEST_CASE("a begin that is refused names its own delivery, and the running one goes on") {
+  Worker worker;
+  worker.seed();
+  worker.stage_k();
+  worker.say(wire::Begin{worker.delivery + 1, wire::DeliveryKind::delta, 2, 3});
+  const auto failed = worker.control.heard<wire::Failed>();
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].delivery == worker.delivery + 1);
+  worker.say(wire::Begin{worker.delivery, wire::DeliveryKind::delta, 1, 2}); // the running one's, again
+  CHECK(worker.control.heard<wire::Failed>().size() == 1);
+  worker.say(wire::Commit{worker.delivery});
+  worker.say(wire::Release{worker.delivery});
+  CHECK(worker.failure() == "0 failures");
+  CHECK(worker.packed == Values{1, 2, 3, 4, 5, 0x66, 7, 0x88, 9, 10, 11, 12});
+  CHECK(worker.work->version == 2);
+}
+
+TEST_CASE("a begin that is refused while a flush is due does not stop the flush") {
+  Worker worker;
+  worker.seed();
+  worker.begin(2);
+  worker.say(wire::Begin{worker.delivery + 1, wire::DeliveryKind::delta, 2, 3});
+  CHECK(worker.control.heard<wire::Failed>().size() == 1);
+  const Bytes payload = delta_piece(Worker::block(Worker::k), {1}, {0x66});
+  worker.flush(payload);
+  worker.seal(1, payload.size(), {{Worker::k, digest_of({5, 0x66, 7, 8})}});
+  CHECK(worker.control.heard<wire::Staged>().size() == 1);
+  worker.say(wire::Commit{worker.delivery});
+  CHECK(worker.failure() == "0 failures");
+  CHECK(worker.packed[5] == 0x66);
+}
+
+TEST_CASE("memory that somebody else wrote to after it was staged is found when it is read back, and undone") {
+  Worker worker;
+  worker.seed();
+  worker.stage_k();
+  worker.packed[5] = 0x1234;
+  worker.say(wire::Commit{worker.delivery});
+  CHECK_THAT(worker.failure(), contains("'k'") && contains("read back"));
+  CHECK(worker.control.heard<wire::Applied>().empty());
 }
 
 TEST_CASE("a delta on another base, an older delivery and a version that goes back are refused") {

@@ -4,6 +4,7 @@
 #include "actors/differ.hpp"
 #include "actors/snapshotter.hpp"
 #include "catch.hpp"
+#include "delta/stage.hpp"
 #include "testing.hpp"
 
 #include <cstring>
@@ -68,16 +69,14 @@ struct Rank {
   /// Writes the pieces over `values`, as a worker would.
   void apply(const std::vector<ChunkEncoded>& encoded, std::vector<std::uint16_t>& values) const {
     const delta::BoundBlock bound{&work->blocks[0], reinterpret_cast<std::byte*>(values.data())};
+    delta::Stage stage({&bound, 1}, 1 << 20);
     for (const ChunkEncoded& one : encoded)
       for (std::size_t at = 0; at < one.chunk->bytes.size();) {
         const auto piece =
           delta::read_piece(std::span<const std::byte>(one.chunk->bytes).subspan(at), work->blocks[0]).value();
-        std::vector<std::byte> staged(piece.changed * 2);
-        if (piece.kind == delta::PieceKind::ulp_delta)
-          delta::stage_values(bound, piece, staged);
-        else
-          std::copy(piece.values.begin(), piece.values.end(), staged.begin());
-        delta::write_values(bound, piece, staged);
+        REQUIRE(stage.add(0, piece));
+        stage.exchange({});
+        stage.clear();
         at += piece.bytes;
       }
   }

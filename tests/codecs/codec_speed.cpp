@@ -3,11 +3,10 @@
 //
 //     codec_speed [MiB of weights]
 //
-// "encode" starts from the positions and values that a diff found, "check" is read_piece(), "decode" turns pieces into
-// positions and absolute values.
-#include "delta/apply.hpp"
+// "encode" starts from the positions and values that a diff found, "check" is read_piece(), "decode" stages pieces as a
+// worker does: positions, absolute values, and what the digest will change by.
 #include "delta/piece.hpp"
-#include "delta/tiles.hpp"
+#include "delta/stage.hpp"
 
 #include <fmt/format.h>
 
@@ -143,12 +142,13 @@ int main(int count, char** arguments) {
     };
     std::memcpy(copy.data(), weights.before.data(), copy.size());
     std::vector<delta::EncodedPieces> encoded(std::size(columns));
-    std::vector<Bytes> staged(std::size(columns));
+    const delta::BoundBlock bound{&block, weights.before.data()};
+    std::vector<delta::Stage> stages;
     for (std::size_t c = 0; c < std::size(columns); ++c) {
       delta::PieceEncoder encoder(std::size_t{64} << 20, columns[c].encoding);
       encode(encoder, block, weights);
       encoded[c] = encoder.take();
-      staged[c].resize(encoded[c].changed * size);
+      stages.emplace_back(std::span(&bound, 1), ~std::uint64_t{0});
       const auto for_each_piece = [&, c](auto&& visit) {
         for (std::size_t at = 0; at < encoded[c].bytes.size();) {
           const auto piece = delta::read_piece(std::span(encoded[c].bytes).subspan(at), block);
@@ -168,23 +168,10 @@ int main(int count, char** arguments) {
       });
       work.push_back([for_each_piece] { for_each_piece([](const delta::PieceView&) {}); });
       work.push_back([&, c, views] {
-        std::byte* out = staged[c].data();
-        for (const delta::PieceView& piece : views) {
-          const std::size_t bytes = piece.changed * size;
-          if (piece.kind == delta::PieceKind::ulp_delta) {
-            delta::stage_values({&block, weights.before.data()}, piece, {out, bytes});
-          } else {
-            std::size_t sum = 0;
-            if (piece.kind == delta::PieceKind::delta)
-              delta::for_each_tile(piece, [&](std::uint64_t, std::span<const std::uint16_t> positions, std::uint64_t) {
-                sum += positions.back();
-              });
-            std::memcpy(out, piece.values.data(), bytes);
-            if (sum == 1)
-              std::abort();
-          }
-          out += bytes;
-        }
+        stages[c].clear();
+        for (const delta::PieceView& piece : views)
+          if (!stages[c].add(0, piece))
+            std::abort();
       });
     }
     std::vector<std::vector<double>> times(work.size());

@@ -38,4 +38,14 @@ inline constexpr std::uint64_t small_things = 512 * 1024;
   return 2 * 2 * changed + elements / chunk * 3 * least_block;
 }
 
+/// The stages of all workers of a bf16 model: a position and a value a change, and the description of each part of a
+/// tile, in slabs that double in size; kept for the next update.
+[[nodiscard]] inline std::uint64_t stages_hold(std::uint64_t elements, std::uint64_t changed, std::uint64_t cap) {
+  constexpr std::uint64_t change = 4;
+  constexpr std::uint64_t description = 32;
+  constexpr std::uint64_t first_slab = 16 * 1024;
+  const std::uint64_t parts = elements / std::min<std::uint64_t>(4096, cap / change) + changed * change / cap;
+  return 2 * (change * changed + description * parts) + DenseModel::members * first_slab;
+}
+
 } // namespace deltawire::test

@@ -16,9 +16,9 @@ constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
 constexpr std::uint64_t unlimited = ~0ull;
 
 struct Peaks {
-  std::uint64_t seed = 0;                    ///< above the level before the seed
-  std::uint64_t delta = 0;                   ///< above the level after the seed
-  std::uint64_t wire_bytes = 0, changed = 0; ///< of the largest delta
+  std::uint64_t seed = 0;    ///< above the level before the seed
+  std::uint64_t delta = 0;   ///< above the level after the seed
+  std::uint64_t changed = 0; ///< by the largest delta
 };
 
 /// A seed and two deltas. Checks bits and, where there is a cap, the product's own counters.
@@ -35,7 +35,6 @@ Peaks measure(const DenseModel& model, std::uint64_t cap) {
   for (int update = 0; update < 2; ++update) {
     session.train();
     const Outcome outcome = session.update();
-    peaks.wire_bytes = std::max(peaks.wire_bytes, outcome.wire_bytes);
     peaks.changed = std::max(peaks.changed, outcome.changed);
     CHECK(outcome.high_water.differ <= cap);
     CHECK(outcome.high_water.gather_queue <= cap);
@@ -52,10 +51,11 @@ std::uint64_t seed_holds(std::uint64_t cap) {
   return DenseModel::members * (rank_holds(cap) + cap) + root_holds(cap) + small_things;
 }
 
-/// Of a delta, workers stage what the wire brought.
+/// Of a delta, a worker has a flush that it decodes, and what it has decoded.
 std::uint64_t delta_holds(const DenseModel& model, const Peaks& peaks, std::uint64_t cap) {
-  return DenseModel::members * rank_holds(cap) + root_holds(cap) + logs_hold(model.elements(), peaks.changed, cap) +
-         peaks.wire_bytes + small_things;
+  return DenseModel::members * (rank_holds(cap) + cap) + root_holds(cap) +
+         logs_hold(model.elements(), peaks.changed, cap) + stages_hold(model.elements(), peaks.changed, cap) +
+         small_things;
 }
 
 } // namespace

@@ -5,8 +5,8 @@
 #include "delta_reference_piece.hpp"
 #include "random.hpp"
 
-#include "delta/apply.hpp"
 #include "delta/capture.hpp"
+#include "delta/stage.hpp"
 
 #include <cmath>
 #include <limits>
@@ -124,7 +124,7 @@ void check(const Step& step, const delta::EncodedPieces& encoded, const Cut& cut
 
   Bytes memory = step.before;
   const delta::BoundBlock bound{&step.block, memory.data()};
-  std::vector<std::pair<delta::PieceView, Bytes>> staged;
+  delta::Stage stage({&bound, 1}, std::numeric_limits<std::uint64_t>::max());
   std::size_t begin = 0;
   for (const std::uint64_t end : encoded.ends) {
     REQUIRE(end - begin <= cut.limit);
@@ -136,21 +136,13 @@ void check(const Step& step, const delta::EncodedPieces& encoded, const Cut& cut
     auto piece = delta::read_piece(std::span(encoded.bytes).subspan(begin), step.block);
     REQUIRE(piece);
     REQUIRE(piece->bytes == end - begin);
-    Bytes values(piece->values.begin(), piece->values.end());
-    if (piece->kind == PieceKind::ulp_delta) {
-      REQUIRE(values.empty());
-      values.resize(piece->changed * step.size);
-      delta::stage_values(bound, *piece, values);
-    }
-    staged.emplace_back(*piece, std::move(values));
+    REQUIRE(stage.add(0, *piece));
     begin = end;
   }
   REQUIRE(memory == step.before); // staging writes nothing
-  for (auto& [piece, values] : staged)
-    delta::exchange(bound, piece, values);
+  stage.exchange({});
   REQUIRE(memory == step.after);
-  for (auto& [piece, values] : staged)
-    delta::exchange(bound, piece, values);
+  stage.exchange({});
   REQUIRE(memory == step.before);
 }
 
@@ -347,12 +339,9 @@ TEST_CASE("bytes that were changed on the way are refused or stay inside the blo
     REQUIRE(found.size() == piece->changed);
     Bytes memory = step.before;
     const delta::BoundBlock bound{&step.block, memory.data()};
-    Bytes values(piece->values.begin(), piece->values.end());
-    if (piece->kind == PieceKind::ulp_delta) {
-      values.resize(piece->changed * step.size);
-      delta::stage_values(bound, *piece, values);
-    }
-    delta::exchange(bound, *piece, values);
+    delta::Stage stage({&bound, 1}, std::numeric_limits<std::uint64_t>::max());
+    REQUIRE(stage.add(0, *piece));
+    stage.exchange({});
     Bytes expected = step.before;
     for (const auto& [element, bits] : found)
       std::memcpy(expected.data() + element * step.size, &bits, step.size);

@@ -7,6 +7,7 @@
 
 #include "delta/apply.hpp"
 #include "delta/capture.hpp"
+#include "delta/stage.hpp"
 
 #include <bit>
 #include <limits>
@@ -86,11 +87,9 @@ void seed_snapshot(std::mt19937_64& random, Sides& sides) {
     REQUIRE(std::memcmp(sides.snapshot.data() + e * sides.size, sides.at_owner(e), sides.size) == 0);
 }
 
-/// Reads pieces off the front of `bytes` as an Applier does and calls visit(piece, values). `base` holds the base of
-/// ulp deltas.
+/// Reads pieces off the front of `bytes` as an Applier does and calls visit(piece).
 template <class Visit>
-void for_each_piece(const Bytes& bytes, const delta::BoundBlock& base, Visit&& visit) {
-  const layout::Block& block = *base.block;
+void for_each_piece(const Bytes& bytes, const layout::Block& block, Visit&& visit) {
   std::span<const std::byte> rest = bytes;
   while (!rest.empty()) {
     const auto peeked = delta::peek_piece(rest);
@@ -99,15 +98,35 @@ void for_each_piece(const Bytes& bytes, const delta::BoundBlock& base, Visit&& v
     const auto piece = delta::read_piece(rest, block);
     if (!piece)
       FAIL(piece.error().message);
-    Bytes values(piece->values.begin(), piece->values.end());
-    if (piece->kind == delta::PieceKind::ulp_delta) {
-      REQUIRE(base.local != nullptr);
-      values.resize(piece->changed * size_of(block.dtype));
-      delta::stage_values(base, *piece, values);
-    }
-    visit(*piece, std::move(values));
+    visit(*piece);
     rest = rest.subspan(piece->bytes);
   }
+}
+
+/// A stage of one block.
+delta::Stage make_stage(const delta::BoundBlock& bound) {
+  return {{&bound, 1}, std::numeric_limits<std::uint64_t>::max()};
+}
+
+/// Stages all pieces; returns what they say the digest will change by.
+delta::Digest stage_all(delta::Stage& stage, const Bytes& bytes, const layout::Block& block) {
+  delta::Digest announced = 0;
+  for_each_piece(bytes, block, [&](const delta::PieceView& piece) {
+    const auto change = stage.add(0, piece);
+    if (!change)
+      FAIL(change.error().message);
+    announced += *change;
+  });
+  return announced;
+}
+
+/// Exchanges and returns what was read back less what was taken.
+delta::Digest exchange(delta::Stage& stage) {
+  delta::Digest taken = 0;
+  delta::Digest found = 0;
+  stage.exchange({&taken, 1});
+  stage.read_back({&found, 1});
+  return found - taken;
 }
 
 std::size_t random_limit(std::mt19937_64& random, std::size_t size) {
@@ -164,28 +183,29 @@ void check_update(std::mt19937_64& random, Sides& sides, double density) {
 
   const delta::BoundBlock bound{&sides.worker, sides.worker_memory.data()};
   REQUIRE(delta::digest_of(bound) == before);
-  delta::Digest announced = 0;
-  std::vector<Bytes> undo;
-  for_each_piece(carried, bound, [&](const delta::PieceView& piece, Bytes values) {
-    announced += delta::digest_change(bound, piece, values);
-    undo.push_back(std::move(values));
-  });
-  REQUIRE(announced == digest_change);
+  delta::Stage stage = make_stage(bound);
+  if (random() % 2 != 0) { // what a delivery that was given up leaves behind
+    (void)stage_all(stage, carried, sides.worker);
+    stage.clear();
+  }
+  REQUIRE(stage_all(stage, carried, sides.worker) == digest_change);
   REQUIRE(sides.worker_memory == worker_before);
-
-  const auto exchange_all = [&] {
-    std::size_t next = 0;
-    for_each_piece(carried, bound,
-                   [&](const delta::PieceView& piece, const Bytes&) { delta::exchange(bound, piece, undo[next++]); });
-  };
-  exchange_all();
+  REQUIRE(exchange(stage) == digest_change);
   const Bytes exchanged = sides.worker_memory;
   REQUIRE(delta::digest_of(bound) == before + digest_change);
-  exchange_all(); // undo
+  stage.exchange({}); // undo
   REQUIRE(sides.worker_memory == worker_before);
-  for_each_piece(carried, bound, [&](const delta::PieceView& piece, const Bytes& values) {
-    delta::write_values(bound, piece, values);
+  bool differences = false;
+  for_each_piece(carried, sides.worker, [&](const delta::PieceView& piece) {
+    if (piece.kind == delta::PieceKind::ulp_delta)
+      differences = true;
+    else
+      delta::write_values(bound, piece, piece.values);
   });
+  if (differences) { // a seed has none
+    sides.worker_memory = worker_before;
+    stage.exchange({});
+  }
   REQUIRE(sides.worker_memory == exchanged);
   sides.copy_all();
   REQUIRE(exchanged == sides.worker_memory); // padding and gaps included
@@ -221,23 +241,16 @@ TEST_CASE("values of a whole block seed a worker whatever its layout") {
     const delta::BoundBlock bound{&sides.worker, sides.worker_memory.data()};
     const Bytes before = sides.worker_memory;
     const delta::Digest digest_before = digest_of_worker(sides);
-    delta::Digest announced = 0;
-    std::vector<Bytes> undo;
-    for_each_piece(encoded.bytes, bound, [&](const delta::PieceView& piece, Bytes values) {
-      announced += delta::digest_change(bound, piece, values);
-      delta::exchange(bound, piece, values);
-      undo.push_back(std::move(values));
-    });
+    delta::Stage stage = make_stage(bound);
+    const delta::Digest announced = stage_all(stage, encoded.bytes, sides.worker);
+    REQUIRE(exchange(stage) == announced);
     REQUIRE(delta::digest_of(bound) == digest_before + announced);
     REQUIRE(delta::digest_of(bound) == digest_of_owner(sides, 0, sides.elements));
     const Bytes exchanged = sides.worker_memory;
-    std::size_t next = 0;
-    for_each_piece(encoded.bytes, bound,
-                   [&](const delta::PieceView& piece, const Bytes&) { delta::exchange(bound, piece, undo[next++]); });
+    stage.exchange({});
     REQUIRE(sides.worker_memory == before);
-    for_each_piece(encoded.bytes, bound, [&](const delta::PieceView& piece, const Bytes& values) {
-      delta::write_values(bound, piece, values);
-    });
+    for_each_piece(encoded.bytes, sides.worker,
+                   [&](const delta::PieceView& piece) { delta::write_values(bound, piece, piece.values); });
     REQUIRE(sides.worker_memory == exchanged);
     sides.copy_all();
     REQUIRE(exchanged == sides.worker_memory);
@@ -266,14 +279,11 @@ TEST_CASE("two captures fold into one delivery of their union with the last valu
       delta::encode_logged(sides.owner, sides.snapshot.data(), first, count, log, encoder);
     });
     const delta::BoundBlock bound{&sides.worker, sides.worker_memory.data()};
-    delta::Digest announced = 0;
     const auto encoded = encoder.take();
     REQUIRE(encoded.changed >= log.changed()); // more where all values are no more bytes
-    for_each_piece(encoded.bytes, bound, [&](const delta::PieceView& piece, Bytes values) {
-      announced += delta::digest_change(bound, piece, values);
-      delta::exchange(bound, piece, values);
-    });
-    REQUIRE(announced == digest);
+    delta::Stage stage = make_stage(bound);
+    REQUIRE(stage_all(stage, encoded.bytes, sides.worker) == digest);
+    REQUIRE(exchange(stage) == digest);
     const Bytes applied = sides.worker_memory;
     sides.copy_all();
     REQUIRE(applied == sides.worker_memory);
@@ -322,9 +332,9 @@ TEST_CASE("bits decide what changed: NaN payloads, signed zeros, infinities and 
     REQUIRE(delta::capture_changes({&block, memory.data(), snapshot.data()}, 0, 100, &encoder, log).changed ==
             (c.differs ? 1u : 0u));
     const auto encoded = encoder.take();
-    for_each_piece(encoded.bytes, {&block, worker.data()}, [&](const delta::PieceView& piece, Bytes values) {
-      delta::exchange({&block, worker.data()}, piece, values);
-    });
+    delta::Stage stage = make_stage({&block, worker.data()});
+    (void)stage_all(stage, encoded.bytes, block);
+    stage.exchange({});
     REQUIRE(worker == memory);
     REQUIRE(snapshot == memory);
   }
@@ -350,9 +360,8 @@ TEST_CASE("a scalar block is one element") {
   REQUIRE(captured.digest_change ==
           delta::mix(0, std::bit_cast<std::uint32_t>(4.0f)) - delta::mix(0, std::bit_cast<std::uint32_t>(3.0f)));
   REQUIRE(snapshot == 4);
-  for_each_piece(encoder.take().bytes, {&block, reinterpret_cast<std::byte*>(worker.data())},
-                 [&](const delta::PieceView& piece, Bytes values) {
-                   delta::exchange({&block, reinterpret_cast<std::byte*>(worker.data())}, piece, values);
-                 });
+  delta::Stage stage = make_stage({&block, reinterpret_cast<std::byte*>(worker.data())});
+  REQUIRE(stage_all(stage, encoder.take().bytes, block) == captured.digest_change);
+  REQUIRE(exchange(stage) == captured.digest_change);
   REQUIRE(worker == std::vector<float>{5, 6, 7, 4});
 }

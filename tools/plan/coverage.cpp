@@ -1,6 +1,7 @@
 #include "coverage.hpp"
 
 #include "delta/piece.hpp"
+#include "delta/stage.hpp"
 #include "sync/chunks.hpp"
 
 #include <algorithm>
@@ -10,6 +11,9 @@
 namespace deltawire::plan {
 
 namespace {
+
+/// How many elements of a block are captured at a time, by block id: the ranges of its chunks.
+using Ranges = std::vector<std::vector<std::uint64_t>>;
 
 std::uint64_t elements_of(const layout::Shape& shape) {
   std::uint64_t elements = 1;
@@ -31,7 +35,7 @@ std::uint64_t slots_in(const std::vector<layout::Block>& blocks) {
 
 /// Chunks of a rank, as it will cut them; the largest of all ranks go into `all`.
 void count_chunks(const config::Actors& actors, const std::vector<layout::Block>& blocks, std::size_t piece_limit,
-                  RankCoverage& rank, Coverage& all) {
+                  RankCoverage& rank, Coverage& all, Ranges& ranges) {
   const sync::Chunks cut = sync::cut_chunks(blocks, actors.differ.chunk, actors.differ.inflight, piece_limit);
   rank.chunks = cut.chunks.size();
   rank.snapshot_bytes = cut.snapshot_bytes;
@@ -40,6 +44,7 @@ void count_chunks(const config::Actors& actors, const std::vector<layout::Block>
     all.largest_chunk = std::max(all.largest_chunk, chunk.worst_case);
     for (const sync::ChunkRange& range : chunk.ranges) {
       rank.log_bytes += position_log_bytes(range.first, range.count);
+      ranges[blocks[range.block].id].push_back(range.count);
       const std::uint64_t worst = delta::worst_case_bytes(range.count, size_of(blocks[range.block].dtype), piece_limit);
       all.largest_piece = std::max(all.largest_piece, std::min<std::uint64_t>(worst, piece_limit));
     }
@@ -47,7 +52,7 @@ void count_chunks(const config::Actors& actors, const std::vector<layout::Block>
 }
 
 RankCoverage cover_rank(const replay::Sides& sides, const replay::AgreedLayout& agreed, std::size_t index,
-                        std::size_t piece_limit, Coverage& all) {
+                        std::size_t piece_limit, Coverage& all, Ranges& ranges) {
   RankCoverage rank;
   rank.coordinates = sides.trainer.mesh().coordinates(static_cast<layout::Index>(index));
   for (const layout::ParameterSpec& parameter : agreed.ranks[index].parameters) {
@@ -63,11 +68,12 @@ RankCoverage cover_rank(const replay::Sides& sides, const replay::AgreedLayout& 
     rank.elements += elements_of(block);
     rank.bytes += elements_of(block) * size_of(block.dtype);
   }
-  count_chunks(sides.topology.actors, blocks, piece_limit, rank, all);
+  count_chunks(sides.topology.actors, blocks, piece_limit, rank, all, ranges);
   return rank;
 }
 
-WorkerCoverage cover_worker(const replay::Sides& sides, const replay::AgreedLayout& agreed, std::size_t index) {
+WorkerCoverage cover_worker(const replay::Sides& sides, const replay::AgreedLayout& agreed, std::size_t index,
+                            std::size_t piece_limit, const Ranges& ranges) {
   WorkerCoverage worker;
   worker.coordinates = sides.worker.mesh().coordinates(static_cast<layout::Index>(index));
   worker.replica = index / static_cast<std::uint64_t>(sides.topology.workers_per_replica());
@@ -83,7 +89,10 @@ WorkerCoverage cover_worker(const replay::Sides& sides, const replay::AgreedLayo
   for (const layout::Block& block : blocks) {
     worker.elements += elements_of(block);
     worker.bytes += elements_of(block) * size_of(block.dtype);
+    for (const std::uint64_t elements : ranges[block.id])
+      worker.staged_bytes += delta::worst_case_staged_bytes(block, elements, piece_limit);
   }
+  worker.staged_bytes += delta::stage_overhead();
   worker.padding = bound - std::min(bound, worker.elements);
   return worker;
 }
@@ -155,12 +164,13 @@ Coverage coverage_of(const replay::Sides& sides, const replay::AgreedLayout& agr
   all.piece_limit = piece_limit;
   measure_windows(agreed, all);
   all.unused = find_unused(agreed.plan);
+  Ranges ranges(agreed.plan.blocks);
   for (std::size_t rank = 0; rank < agreed.ranks.size(); ++rank) {
-    all.ranks.push_back(cover_rank(sides, agreed, rank, piece_limit, all));
+    all.ranks.push_back(cover_rank(sides, agreed, rank, piece_limit, all, ranges));
     all.encoded_bytes += all.ranks.back().encoded_bytes;
   }
   for (std::size_t worker = 0; worker < agreed.workers.size(); ++worker)
-    all.workers.push_back(cover_worker(sides, agreed, worker));
+    all.workers.push_back(cover_worker(sides, agreed, worker, piece_limit, ranges));
   return all;
 }
 

@@ -35,6 +35,7 @@ struct WorkerCoverage {
   std::uint64_t bytes = 0;
   std::uint64_t padding = 0; ///< elements of its memory that no slot covers
   std::uint64_t blocks = 0;
+  std::uint64_t staged_bytes = 0; ///< of one update, at most: decoded, and what a stage may hold besides
 };
 
 struct Unused {

@@ -111,6 +111,7 @@ Json coverage_json(const Coverage& coverage) {
                        {"elements", worker.elements},
                        {"bytes", worker.bytes},
                        {"padding_elements", worker.padding},
+                       {"staged_bytes", worker.staged_bytes},
                        {"blocks", worker.blocks}});
   }
   Json unused = Json::array();

@@ -133,13 +133,16 @@ private:
     const std::uint64_t stage = actors_.applier.stage;
     if (stage == config::unlimited)
       return;
-    if (coverage_ != nullptr && coverage_->encoded_bytes <= stage)
-      return say("Every update fits actors.applier.stage: encoded, it has at most {}.",
-                 cap_text(coverage_->encoded_bytes));
-    const std::string all = coverage_ == nullptr ? ""
-                                                 : fmt::format(" One that changes every element may have {}.",
-                                                               cap_text(coverage_->encoded_bytes));
-    say("An update that has more than {} encoded is refused (actors.applier.stage); a seed is not staged.{}",
+    std::uint64_t most = 0;
+    if (coverage_ != nullptr)
+      for (const WorkerCoverage& worker : coverage_->workers)
+        most = std::max(most, worker.staged_bytes);
+    if (coverage_ != nullptr && most <= stage)
+      return say("Every update fits actors.applier.stage: decoded, a worker has at most {} of it.", cap_text(most));
+    const std::string all =
+      coverage_ == nullptr ? "" : fmt::format(" One that changes every element may have {}.", cap_text(most));
+    say("An update of which a worker has more than {} decoded is refused (actors.applier.stage): the value of each "
+        "change and 2 bytes for its place, up to 8 where runs are short or the order differs; a seed is not staged.{}",
         cap_text(stage), all);
     if (stage < flush_payload(topology_))
       say("actors.applier.stage is less than one flush (actors.flush_bucket.cap).");

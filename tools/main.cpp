@@ -2,6 +2,7 @@
 // input, 3 peer, deadline or port, 4 output, 5 internal).
 
 #include "bench/bench_command.hpp"
+#include "bench/update_processes.hpp"
 #include "deltawire/deltawire.hpp"
 #include "diff/diff_command.hpp"
 #include "inspect/inspect_command.hpp"
@@ -118,11 +119,43 @@ void declare_inspect(CLI::App& app, deltawire::inspect::InspectOptions& options)
 
 void declare_bench(CLI::App& app, deltawire::bench::BenchOptions& options) {
   CLI::App& command = *app.add_subcommand("bench", "Measure against the machine's own limits");
-  command.add_option("name", options.name, "One of: " + deltawire::bench::bench_names() + "; without it, all of them")
+  command
+    .add_option("name", options.name,
+                "One of: " + deltawire::bench::bench_names() + "; without it, or all: all of them")
     ->type_name("NAME");
+  command.add_option("--gib", options.gib, "Weights")->type_name("GIB");
+  command.add_option("--tensors", options.tensors, "Matrices that the weights are")->type_name("N");
+  command.add_option("--ranks", options.ranks, "Trainer ranks, which hold rows")->type_name("N");
+  command.add_option("--workers", options.workers, "Tensor-parallel workers")->type_name("N");
+  command.add_option("--density", options.densities, "Elements that change, percent, e.g. 0.1,1,10")
+    ->type_name("PERCENT,...")
+    ->delimiter(',');
+  command.add_option("--runs", options.runs, "Updates that count of each; figures are their medians")->type_name("N");
+  command.add_flag("--clustered", options.clustered, "Changes cluster by rows instead of being spread evenly");
+  command.add_flag("--processes", options.processes, "Each trainer rank and worker is a process of its own");
+  add_overrides(command, options.overrides);
   command.add_option("--instruction-set", options.instruction_set, "Run the kernels on this one instead of the best")
     ->type_name("NAME");
-  command.add_flag("--json", options.json, "The figures on standard output, and nothing else there");
+  CLI::Option* json =
+    command.add_flag("--json", options.json, "The figures on standard output, and nothing else there");
+  command.add_flag("--markdown", options.markdown, "Tables for a README")->excludes(json);
+}
+
+/// What `bench update --processes` starts; not for people.
+void declare_bench_peer(CLI::App& app, deltawire::bench::PeerCommand& options) {
+  CLI::App& command = *app.add_subcommand("bench-peer")->group("");
+  add_topology(command, options.topology);
+  command.add_option("--rank", options.rank);
+  command.add_option("--index", options.index);
+  command.add_option("--weights-fd", options.weights);
+  command.add_option("--bytes", options.shape.bytes);
+  command.add_option("--tensors", options.shape.tensors);
+  command.add_option("--ranks", options.shape.ranks);
+  command.add_option("--workers", options.shape.workers);
+  command.add_option("--updates", options.updates);
+  command.add_option("--listen-fd", options.listening_socket);
+  add_overrides(command, options.overrides);
+  add_ties(command, options.ties);
 }
 
 ExitStatus usage_error(const std::string& message) {
@@ -152,6 +185,7 @@ ExitStatus run(int argc, char** argv) {
   deltawire::diff::DiffOptions diff;
   deltawire::plan::PlanOptions plan;
   deltawire::bench::BenchOptions bench;
+  deltawire::bench::PeerCommand bench_peer;
   deltawire::inspect::InspectOptions inspect;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
@@ -159,6 +193,7 @@ ExitStatus run(int argc, char** argv) {
   declare_diff(app, diff);
   declare_plan(app, plan);
   declare_bench(app, bench);
+  declare_bench_peer(app, bench_peer);
   declare_inspect(app, inspect);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
@@ -183,6 +218,8 @@ ExitStatus run(int argc, char** argv) {
     return deltawire::inspect::inspect_command(inspect);
   if (app.got_subcommand("bench"))
     return deltawire::bench::bench_command(bench);
+  if (app.got_subcommand("bench-peer"))
+    return deltawire::bench::peer_command(bench_peer);
   return app.got_subcommand("trainer") ? trainer_command(trainer) : worker_command(worker);
 }
 

@@ -20,8 +20,12 @@
 namespace deltawire::bench {
 namespace {
 
-constexpr std::size_t rounds = 7;
-constexpr std::size_t array_bytes = std::size_t{256} << 20;
+/// How much is measured.
+struct Amount {
+  std::size_t bytes = std::size_t{256} << 20; ///< of an array; whole parts of all sizes of elements
+  std::size_t rounds = 7;
+};
+
 constexpr std::size_t tile = 4096; // elements
 constexpr std::size_t mask_words = tile / 64;
 constexpr std::size_t line = 64; // bytes
@@ -147,9 +151,10 @@ void compare_all(const ChangingWeights& weights, Part part) {
 }
 
 /// Adds a row: the first contender is the work, the others limit it.
-void add_rows(Report& report, const std::string& work, const std::string& input, std::size_t bytes,
+void add_rows(Report& report, const std::string& work, const std::string& input, Amount amount,
               std::span<const Contender> contenders, std::span<const std::string> limits, std::size_t threads) {
-  const Turns turns = take_turns(contenders, threads, rounds);
+  const std::size_t bytes = amount.bytes;
+  const Turns turns = take_turns(contenders, threads, amount.rounds);
   Row row{work, input, threads, static_cast<double>(bytes) / median(turns[0]), {}};
   for (std::size_t i = 0; i < limits.size(); ++i)
     row.limits.push_back(
@@ -157,8 +162,9 @@ void add_rows(Report& report, const std::string& work, const std::string& input,
   report.rows.push_back(std::move(row));
 }
 
-void bench_diff(Report& report, std::size_t size, double density, std::span<const std::size_t> thread_counts) {
-  ChangingWeights weights(array_bytes, size, density);
+void bench_diff(Report& report, Amount amount, std::size_t size, double density,
+                std::span<const std::size_t> thread_counts) {
+  ChangingWeights weights(amount.bytes, size, density);
   const PlainLoop plain(weights);
   const auto out = std::make_unique<std::array<Output, 2>>();
   for (const std::size_t threads : thread_counts) {
@@ -169,14 +175,14 @@ void bench_diff(Report& report, std::size_t size, double density, std::span<cons
       Contender{{}, [&](std::size_t thread) { compare_all(weights, share(thread)); }},
       Contender{change, [&](std::size_t thread) { plain.run(share(thread), (*out)[thread]); }},
     };
-    add_rows(report, "diff and refresh", describe(size, density), weights.bytes(), contenders,
+    add_rows(report, "diff and refresh", describe(size, density), amount, contenders,
              std::array<std::string, 2>{"memcmp", "a plain loop"}, threads);
   }
 }
 
 /// fp32 masters against the 16 bits that they were cast to.
-void bench_cast(Report& report, kernels::Cast cast, const std::string& name, double density) {
-  ChangingWeights masters(array_bytes, 4, density);
+void bench_cast(Report& report, Amount amount, kernels::Cast cast, const std::string& name, double density) {
+  ChangingWeights masters(amount.bytes, 4, density);
   const std::size_t elements = masters.elements();
   HugeArray narrow(elements * 2);
   const auto out = std::make_unique<Output>();
@@ -202,15 +208,15 @@ void bench_cast(Report& report, kernels::Cast cast, const std::string& name, dou
     }
   };
   const auto read = [&](std::size_t) {
-    keep(read_all(masters.now(), array_bytes) ^ read_all(narrow.data(), elements * 2));
+    keep(read_all(masters.now(), amount.bytes) ^ read_all(narrow.data(), elements * 2));
   };
   const std::array contenders{Contender{change, [&](std::size_t) { run(); }}, Contender{{}, read}};
-  add_rows(report, "cast, diff and refresh", fmt::format("fp32 -> {}, {:g} % changed", name, density * 100),
-           array_bytes, contenders, std::array<std::string, 1>{"reading both"}, 1);
+  add_rows(report, "cast, diff and refresh", fmt::format("fp32 -> {}, {:g} % changed", name, density * 100), amount,
+           contenders, std::array<std::string, 1>{"reading both"}, 1);
 }
 
-void bench_digest(Report& report, std::size_t size) {
-  const ChangingWeights weights(array_bytes, size, 0);
+void bench_digest(Report& report, Amount amount, std::size_t size) {
+  const ChangingWeights weights(amount.bytes, size, 0);
   for (const std::size_t threads : {1u, 2u}) {
     const auto share = [&](std::size_t thread) { return share_of(weights.elements(), threads, thread); };
     const std::array contenders{
@@ -226,15 +232,15 @@ void bench_digest(Report& report, std::size_t size) {
                   keep(read_all(weights.now() + part.first * size, (part.end - part.first) * size));
                 }},
     };
-    add_rows(report, "digest of a range", fmt::format("{} bytes an element", size), weights.bytes(), contenders,
+    add_rows(report, "digest of a range", fmt::format("{} bytes an element", size), amount, contenders,
              std::array<std::string, 1>{"reading it"}, threads);
   }
 }
 
 /// The kernels that only touch what changed: positions of a tile are known, or its mask is.
-void bench_changes(Report& report, double density) {
+void bench_changes(Report& report, Amount amount, double density) {
   constexpr std::size_t size = 2;
-  ChangingWeights weights(array_bytes, size, density);
+  ChangingWeights weights(amount.bytes, size, density);
   const std::size_t tiles = weights.elements() / tile;
   std::vector<std::uint16_t> positions;
   std::vector<std::uint64_t> masks(tiles * mask_words);
@@ -275,7 +281,7 @@ void bench_changes(Report& report, double density) {
   const std::string input = describe(size, density);
   const auto row = [&](const std::string& work, auto body, const Contender& limit, const std::string& name) {
     const std::array contenders{Contender{{}, each_tile(body)}, limit};
-    add_rows(report, work, input, weights.bytes(), contenders, std::span(&name, 1), 1);
+    add_rows(report, work, input, amount, contenders, std::span(&name, 1), 1);
   };
   row(
     "mask to positions",
@@ -334,9 +340,9 @@ void bench_changes(Report& report, double density) {
 }
 
 /// All that a capture does before encoding: compare, refresh, digest, log.
-void bench_capture(Report& report, double density) {
+void bench_capture(Report& report, Amount amount, double density) {
   constexpr std::size_t size = 2;
-  ChangingWeights weights(array_bytes, size, density);
+  ChangingWeights weights(amount.bytes, size, density);
   const PlainLoop plain(weights);
   const auto out = std::make_unique<std::array<Output, 2>>();
   layout::Block block;
@@ -359,28 +365,34 @@ void bench_capture(Report& report, double density) {
       Contender{{}, [&](std::size_t thread) { compare_all(weights, share(thread)); }},
       Contender{change, [&](std::size_t thread) { plain.run(share(thread), (*out)[thread]); }},
     };
-    add_rows(report, "capture, log only", describe(size, density), weights.bytes(), contenders,
+    add_rows(report, "capture, log only", describe(size, density), amount, contenders,
              std::array<std::string, 2>{"memcmp", "a plain loop"}, threads);
   }
 }
 
 } // namespace
 
-Report kernel_bench() {
+Report kernel_bench(const BenchOptions& options) {
+  Amount amount;
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  if (options.gib) // at least a MiB: positions are 32-bit, elements of a byte or more
+    amount.bytes = std::clamp(static_cast<std::size_t>(*options.gib * 1024) * mib, mib, 4096 * mib - mib);
+  if (options.runs)
+    amount.rounds = static_cast<std::size_t>(*options.runs);
   Report report{"kernel", {}};
   constexpr std::array<std::size_t, 2> one_and_two{1, 2};
   for (const double density : {0.0, 0.001, 0.01, 0.1, 1.0})
-    bench_diff(report, 2, density, one_and_two);
+    bench_diff(report, amount, 2, density, one_and_two);
   for (const std::size_t size : {1u, 4u, 8u})
-    bench_diff(report, size, 0.01, std::span(one_and_two).first(1));
-  bench_cast(report, kernels::Cast::fp32_to_bf16, "bf16", 0.01);
-  bench_cast(report, kernels::Cast::fp32_to_fp16, "fp16", 0.01);
+    bench_diff(report, amount, size, 0.01, std::span(one_and_two).first(1));
+  bench_cast(report, amount, kernels::Cast::fp32_to_bf16, "bf16", 0.01);
+  bench_cast(report, amount, kernels::Cast::fp32_to_fp16, "fp16", 0.01);
   for (const std::size_t size : {2u, 4u})
-    bench_digest(report, size);
+    bench_digest(report, amount, size);
   for (const double density : {0.001, 0.01, 0.1})
-    bench_changes(report, density);
+    bench_changes(report, amount, density);
   for (const double density : {0.0, 0.001, 0.01, 0.1})
-    bench_capture(report, density);
+    bench_capture(report, amount, density);
   return report;
 }
 

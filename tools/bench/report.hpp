@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deltawire::bench {
@@ -14,12 +15,22 @@ struct Limit {
   double ratio = 0;            ///< the work's speed as a share of this one, median over the rounds
 };
 
+/// Something else that was measured: the median over the rounds.
+struct Figure {
+  std::string group; ///< those of a group are shown together
+  std::string name;
+  std::string unit; ///< "ms", "MB"; "x" for a ratio
+  double value = 0;
+  bool in_table = false; ///< a column of the Markdown table
+};
+
 struct Row {
   std::string work;
   std::string input;
   std::size_t threads = 1;
   double bytes_per_second = 0; ///< weights covered, whatever the work reads and writes for them
   std::vector<Limit> limits;
+  std::vector<Figure> figures{};
 };
 
 struct Report {
@@ -27,10 +38,17 @@ struct Report {
   std::vector<Row> rows;
 };
 
-/// A table for people, one line a row.
+using Description = std::vector<std::pair<std::string, std::string>>;
+
+/// A table for people, one line a row, and one a group of figures.
 [[nodiscard]] std::string to_text(const Report& report);
 
-/// {"instruction_set": ..., "benches": [{"bench": ..., "rows": [...]}]}
-[[nodiscard]] std::string to_json(const std::vector<Report>& reports, const std::string& instruction_set);
+/// A Markdown table, one line a row.
+[[nodiscard]] std::string to_markdown(const Report& report);
+
+/// {"instruction_set": ..., "machine": {...}, "benches": [{"bench": ..., "rows": [...]}]}. Figures are
+/// "group": {"name_unit": value}.
+[[nodiscard]] std::string to_json(const std::vector<Report>& reports, const std::string& instruction_set,
+                                  const Description& machine);
 
 } // namespace deltawire::bench

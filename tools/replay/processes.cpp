@@ -238,11 +238,11 @@ void read_events(Child& child, Record& record) {
 class Supervision {
 public:
   Supervision(Children& children, const StopSignals& signals, std::chrono::nanoseconds stall, Record& record,
-              Progress& progress)
+              Progress& progress, const BeforeTurn& before_turn)
     : children_(children), signals_(signals),
       stall_(std::max<std::chrono::nanoseconds>(stall, std::chrono::seconds(1))),
       silence_(std::max<std::chrono::nanoseconds>(2 * stall, std::chrono::seconds(3))), record_(record),
-      progress_(progress) {}
+      progress_(progress), before_turn_(before_turn) {}
 
   /// Returns when all have ended, with the signal that asked this process to stop, or 0.
   int run() {
@@ -263,10 +263,15 @@ public:
 private:
   /// A byte to every trainer for each version that all workers hold and have proven.
   void give_turns() {
-    for (; turns_ < record_.versions_held(); ++turns_)
+    for (; !given_up_ && turns_ < record_.versions_held(); ++turns_) {
+      if (before_turn_ && !before_turn_(turns_ + 1)) {
+        given_up_ = true;
+        return children_.kill_running();
+      }
       for (const Child& child : children_.list)
         if (child.peer.side == Peer::Side::trainer && child.events.open())
           (void)::send(child.events.get(), "t", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
   }
 
   /// A child that stands still says nothing, and nothing else may be waiting for it.
@@ -335,6 +340,8 @@ private:
   std::chrono::nanoseconds silence_; ///< after which a child counts as dead
   Record& record_;
   Progress& progress_;
+  const BeforeTurn& before_turn_;
+  bool given_up_ = false; ///< by before_turn_
   std::optional<Clock::time_point> give_up_;
   std::size_t turns_ = 0; ///< given to the trainers so far
 };
@@ -401,7 +408,8 @@ ListeningSocket::~ListeningSocket() {
 }
 
 Result<void> run_in_processes(const std::vector<ChildProcess>& plans, Peer root, ListeningSocket socket,
-                              std::chrono::nanoseconds stall, Record& record, Progress& progress) {
+                              std::chrono::nanoseconds stall, Record& record, Progress& progress,
+                              const BeforeTurn& before_turn) {
   const StopSignals signals;
   std::optional<ListeningSocket> held{std::move(socket)};
   int signal = 0;
@@ -414,7 +422,7 @@ Result<void> run_in_processes(const std::vector<ChildProcess>& plans, Peer root,
       children.list.push_back(std::move(*child));
     }
     held.reset(); // only the root listens now: when it dies, its peers are refused rather than left in a queue
-    signal = Supervision(children, signals, stall, record, progress).run();
+    signal = Supervision(children, signals, stall, record, progress, before_turn).run();
   }
   if (signal != 0) { // the children are gone; end as the signal would have ended this process
     ::signal(signal, SIG_DFL);

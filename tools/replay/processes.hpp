@@ -45,6 +45,10 @@ private:
   std::string address_;
 };
 
+/// Called with the number of versions that all workers hold and have proven, once for each, before the trainers hear of
+/// it and may go on; false gives the run up.
+using BeforeTurn = std::function<bool(std::size_t versions)>;
+
 /// Starts the children and notes their events until all have ended. The child of `root` inherits the socket as
 /// --listen-fd. A child that gives no sign of life for twice `stall` (3 s at least: the session's own deadline, which
 /// knows more, comes first) counts as dead. After the first failure the others get a short grace, then they are killed.
@@ -52,7 +56,7 @@ private:
 /// cannot be started. Requires a single-threaded process.
 [[nodiscard]] Result<void> run_in_processes(const std::vector<ChildProcess>& children, Peer root,
                                             ListeningSocket socket, std::chrono::nanoseconds stall, Record& record,
-                                            Progress& progress);
+                                            Progress& progress, const BeforeTurn& before_turn = {});
 
 /// For a child: die with the parent. False where the parent has died already.
 [[nodiscard]] bool die_with_parent(int parent);

@@ -1,0 +1,234 @@
+#include "own_kernels.hpp"
+
+#include "parallel.hpp"
+
+#include "config/topology.hpp"
+#include "delta/capture.hpp"
+#include "layout/side.hpp"
+#include "replay/inputs.hpp"
+#include "wire/frame.hpp"
+
+#include <chrono>
+#include <cstring>
+
+namespace deltawire::bench {
+namespace {
+
+template <class Work>
+double seconds_of(Work&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// What the topology lets encoders choose from: PositionChoice lists `automatic` and then the codecs as they are
+/// numbered.
+delta::Encoding encoding_of(const config::FlushBucket& choices) {
+  static_assert(static_cast<int>(config::PositionChoice::u8) == static_cast<int>(delta::PositionCodec::gaps_u8) + 1 &&
+                static_cast<int>(config::PositionChoice::dense) == static_cast<int>(delta::PositionCodec::dense) + 1);
+  delta::Encoding encoding;
+  encoding.ulp = choices.values != config::ValueChoice::raw;
+  if (choices.positions != config::PositionChoice::automatic)
+    encoding.positions = static_cast<delta::PositionCodec>(static_cast<int>(choices.positions) - 1);
+  return encoding;
+}
+
+std::vector<layout::LocalTensor> tensors_of(const ModelPlan& plan) {
+  std::vector<layout::LocalTensor> tensors;
+  for (const Matrix& matrix : plan.matrices())
+    tensors.push_back({matrix.name,
+                       DType::bf16,
+                       {static_cast<layout::Index>(matrix.rows), static_cast<layout::Index>(matrix.columns)},
+                       {}});
+  return tensors;
+}
+
+std::vector<layout::LocalTensor> tensors_of(const HeldParameters& held) {
+  std::vector<layout::LocalTensor> tensors;
+  for (const HeldParameter& parameter : held.parameters)
+    tensors.push_back({parameter.name, DType::bf16, parameter.shape, {}});
+  return tensors;
+}
+
+} // namespace
+
+Result<std::unique_ptr<OwnKernels>> OwnKernels::make(const ModelPlan& plan, const std::byte* weights,
+                                                     const std::string& topology,
+                                                     const std::vector<std::string>& overrides) {
+  std::unique_ptr<OwnKernels> made(new OwnKernels(plan));
+  if (auto compiled = made->compile(topology, overrides); !compiled)
+    return pass_on(std::move(compiled));
+  made->place(weights);
+  return made;
+}
+
+Result<void> OwnKernels::compile(const std::string& topology, const std::vector<std::string>& overrides) {
+  auto sides = replay::open_sides(topology, overrides);
+  if (!sides)
+    return pass_on(std::move(sides));
+  std::vector<layout::Declaration> ranks;
+  for (std::uint32_t rank = 0; rank < sides->ranks(); ++rank) {
+    auto declared = sides->trainer.declare_trainer(tensors_of(plan_), rank);
+    if (!declared)
+      return pass_on(std::move(declared));
+    ranks.push_back(std::move(*declared));
+  }
+  const auto catalogue = layout::catalogue(ranks);
+  if (!catalogue)
+    return tl::make_unexpected(catalogue.error());
+  std::vector<layout::Declaration> workers;
+  for (std::uint32_t worker = 0; worker < sides->workers(); ++worker) {
+    auto declared = sides->worker.declare_worker(*catalogue, tensors_of(plan_.held_by(worker)), worker);
+    if (!declared)
+      return pass_on(std::move(declared));
+    workers.push_back(std::move(*declared));
+  }
+  const config::Actors& actors = sides->topology.actors;
+  auto compiled = layout::compile_plan(ranks, workers, {}, actors.gather_queue.window);
+  if (!compiled)
+    return pass_on(std::move(compiled));
+  layout_ = std::move(*compiled);
+  const auto limit = sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
+                                       size_of(DType::bf16));
+  if (!limit)
+    return tl::make_unexpected(limit.error());
+  piece_limit_ = *limit;
+  encoding_ = encoding_of(actors.flush_bucket);
+  for (const std::vector<layout::Block>& blocks : layout_.ranks)
+    chunks_.push_back(sync::cut_chunks(blocks, actors.differ.chunk, actors.differ.inflight, piece_limit_));
+  return {};
+}
+
+void OwnKernels::place(const std::byte* weights) {
+  for (std::uint32_t rank = 0; rank < chunks_.size(); ++rank) {
+    std::vector<const std::byte*>& parameters = parameters_.emplace_back();
+    for (const Matrix& matrix : plan_.matrices())
+      parameters.push_back(weights + matrix.offset + plan_.rows_of(matrix, rank).first * matrix.columns * 2);
+    snapshots_.emplace_back(chunks_[rank].snapshot_bytes);
+    for (const sync::Chunk& chunk : chunks_[rank].chunks)
+      items_.push_back({rank, &chunk, {}});
+  }
+  in_parallel(items_.size(), usable_cores(), [&](std::size_t index, std::size_t) {
+    const Item& item = items_[index];
+    for (const sync::ChunkRange& range : item.chunk->ranges) {
+      const layout::Block& block = layout_.ranks[item.rank][range.block];
+      (void)delta::capture_all({&block, parameters_[item.rank][block.parameter],
+                                snapshots_[item.rank].data() + chunks_[item.rank].snapshot_offsets[range.block]},
+                               range.first, range.count);
+    }
+  });
+  for (std::uint32_t worker = 0; worker < layout_.workers.size(); ++worker) {
+    memories_.emplace_back(plan_.held_by(worker).bytes);
+    copy_to_worker(plan_, weights, worker, memories_.back().data());
+    std::vector<const layout::Block*>& by_id = blocks_.emplace_back(layout_.blocks, nullptr);
+    for (const layout::Block& block : layout_.workers[worker])
+      by_id[block.id] = &block;
+  }
+  received_.resize(layout_.workers.size() * items_.size());
+  for (std::size_t thread = 0; thread < usable_cores(); ++thread)
+    encoders_.push_back(std::make_unique<delta::PieceEncoder>(piece_limit_, encoding_));
+}
+
+delta::BoundBlock OwnKernels::bound(std::uint32_t worker, const layout::Block& block) const noexcept {
+  return {&block, memories_[worker].data() + plan_.held_by(worker).parameters[block.parameter].offset};
+}
+
+/// Every worker gets a copy of the pieces that it meets, as a transport would leave it.
+void OwnKernels::receive() {
+  in_parallel(received_.size(), usable_cores(), [&](std::size_t index, std::size_t) {
+    const std::vector<const layout::Block*>& met = blocks_[index / items_.size()];
+    const Item& item = items_[index % items_.size()];
+    Received& received = received_[index];
+    received = {};
+    std::uint64_t begin = 0;
+    for (const std::uint64_t end : item.pieces.ends) {
+      const auto piece = std::span<const std::byte>(item.pieces.bytes).subspan(begin, end - begin);
+      const auto header = delta::peek_piece(piece);
+      if (header && met[header->block] != nullptr)
+        received.bytes.insert(received.bytes.end(), piece.begin(), piece.end());
+      begin = end;
+    }
+  });
+}
+
+Result<void> OwnKernels::decode(std::uint32_t worker, Received& received) {
+  std::span<std::byte> rest(received.bytes);
+  while (!rest.empty()) {
+    const auto header = delta::peek_piece(rest);
+    if (!header)
+      return tl::make_unexpected(header.error());
+    const layout::Block& block = *blocks_[worker][header->block];
+    const std::span<std::byte> bytes = rest.first(header->bytes);
+    rest = rest.subspan(header->bytes);
+    auto piece = delta::read_piece(bytes, block);
+    if (!piece)
+      return pass_on(std::move(piece));
+    std::span<std::byte> values;
+    if (piece->kind == delta::PieceKind::ulp_delta) {
+      values = received.differences.emplace_back(static_cast<std::size_t>(piece->changed) * size_of(block.dtype));
+      delta::stage_values(bound(worker, block), *piece, values);
+    } else {
+      values = bytes.subspan(static_cast<std::size_t>(piece->values.data() - bytes.data()), piece->values.size());
+    }
+    received.staged.push_back({&block, *piece, values});
+  }
+  return {};
+}
+
+Result<KernelSeconds> OwnKernels::run() {
+  const std::size_t threads = usable_cores();
+  KernelSeconds seconds;
+  seconds.capture = seconds_of([&] {
+    in_parallel(items_.size(), threads, [&](std::size_t index, std::size_t thread) {
+      Item& item = items_[index];
+      for (const sync::ChunkRange& range : item.chunk->ranges) {
+        const layout::Block& block = layout_.ranks[item.rank][range.block];
+        delta::PositionLog log;
+        (void)delta::capture_changes({&block, parameters_[item.rank][block.parameter],
+                                      snapshots_[item.rank].data() + chunks_[item.rank].snapshot_offsets[range.block]},
+                                     range.first, range.count, encoders_[thread].get(), log);
+      }
+      item.pieces = encoders_[thread]->take();
+    });
+  });
+  receive();
+  std::vector<std::uint64_t> sums(items_.size() + received_.size());
+  seconds.checksum = seconds_of([&] {
+    in_parallel(sums.size(), threads, [&](std::size_t index, std::size_t) {
+      sums[index] =
+        wire::checksum(index < items_.size() ? items_[index].pieces.bytes : received_[index - items_.size()].bytes);
+    });
+  });
+  const auto each_received = [&](auto&& work) {
+    return seconds_of([&] {
+      in_parallel(received_.size(), threads, [&](std::size_t index, std::size_t) {
+        work(static_cast<std::uint32_t>(index / items_.size()), received_[index]);
+      });
+    });
+  };
+  const auto change = [&](std::uint32_t worker, const Received& received) {
+    std::uint64_t sum = 0;
+    for (const Staged& staged : received.staged)
+      sum += delta::digest_change(bound(worker, *staged.block), staged.piece, staged.values);
+    return sum;
+  };
+  seconds.decode =
+    each_received([&](std::uint32_t worker, Received& received) { received.decoded = decode(worker, received); });
+  for (const Received& received : received_)
+    if (!received.decoded)
+      return tl::make_unexpected(received.decoded.error());
+  seconds.digest =
+    each_received([&](std::uint32_t worker, Received& received) { received.before = change(worker, received); });
+  seconds.exchange = each_received([&](std::uint32_t worker, Received& received) {
+    for (const Staged& staged : received.staged)
+      delta::exchange(bound(worker, *staged.block), staged.piece, staged.values);
+  });
+  seconds.read_back =
+    each_received([&](std::uint32_t worker, Received& received) { received.after = change(worker, received); });
+  for (const Received& received : received_)
+    if (received.before + received.after != 0)
+      return fail(Code::internal, "own kernels: the digest read back from memory is not the one that was staged");
+  return seconds;
+}
+
+} // namespace deltawire::bench

@@ -47,7 +47,8 @@ Outcome outcome_of(const wire::DeliveryReport& report) {
                         report.high_water.applier};
   for (const wire::WorkerReport& worker : report.workers)
     outcome.workers.push_back({worker.index, worker.version, worker.state, worker.bytes, worker.digest_ok != 0,
-                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error});
+                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error, worker.flushes,
+                               worker.pieces});
   return outcome;
 }
 

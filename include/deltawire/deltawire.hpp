@@ -36,10 +36,12 @@ struct WorkerOutcome {
   std::uint32_t index = 0; ///< global worker index
   Version version = 0;     ///< what it holds now
   std::string state;
-  std::uint64_t bytes = 0; ///< sent to it for this update, framing included
-  bool digest_ok = false;  ///< digests read back from its memory are the trainer's
-  double pause_s = 0;      ///< from on_pause to serving again
-  std::string error;       ///< empty: none
+  std::uint64_t bytes = 0;   ///< sent to it for this update, framing included
+  bool digest_ok = false;    ///< digests read back from its memory are the trainer's
+  double pause_s = 0;        ///< from on_pause to serving again
+  std::string error;         ///< empty: none
+  std::uint64_t flushes = 0; ///< frames with changes that were sent to it for this update
+  std::uint64_t pieces = 0;  ///< in these frames: blocks, or parts of blocks
 };
 
 /// Seconds from first start to last end of a phase, over all processes.

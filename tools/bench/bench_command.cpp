@@ -1,6 +1,8 @@
 #include "bench_command.hpp"
 
 #include "kernel_bench.hpp"
+#include "layout_bench.hpp"
+#include "plan_bench.hpp"
 #include "replay/message.hpp"
 #include "report.hpp"
 
@@ -20,6 +22,8 @@ struct Bench {
 
 constexpr std::array benches{
   Bench{"kernel", kernel_bench},
+  Bench{"layout", layout_bench},
+  Bench{"plan", plan_bench},
 };
 
 } // namespace

@@ -39,7 +39,7 @@ void advance(Self self) {
       break;
     FlushSealed sealed{state.gather, step->flush->sequence, {}};
     for (sync::FlushAssembly::Part& part : step->flush->parts)
-      sealed.parts.push_back({part.route, std::make_shared<const Bytes>(std::move(part.payload))});
+      sealed.parts.push_back({part.route, std::make_shared<const Bytes>(std::move(part.payload)), part.pieces});
     self->send(state.colleagues->sender, std::move(sealed));
   }
   if (state.gathered && state.assembly->finished()) {

@@ -167,6 +167,7 @@ struct FlushSealed {
   struct Part {
     std::uint32_t route = 0;
     std::shared_ptr<const Bytes> payload;
+    std::uint64_t pieces = 0;
   };
   std::vector<Part> parts;
 };

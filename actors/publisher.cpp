@@ -47,7 +47,8 @@ Outcome outcome_of(const wire::DeliveryReport& report) {
                         report.high_water.applier};
   for (const wire::WorkerReport& worker : report.workers)
     outcome.workers.push_back({worker.index, worker.version, worker.state, worker.bytes, worker.digest_ok != 0,
-                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error});
+                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error, worker.flushes,
+                               worker.pieces});
   return outcome;
 }
 
@@ -56,6 +57,35 @@ Outcome outcome_of(const wire::DeliveryReport& report) {
 std::string_view library_version() noexcept {
   return DELTAWIRE_VERSION;
 }
+
+namespace {
+
+/// What the embedding program's rule says of a tensor, in the layout's terms.
+std::optional<std::vector<layout::ExportedSlot>> exported_by(const ExportRule& rule,
+                                                             const ExportedParameter& parameter) {
+  std::optional<std::vector<ExportedSlot>> told;
+  try {
+    told = rule(parameter);
+  } catch (const std::exception& thrown) { // the facade throws Error and nothing else
+    throw Error(Code::invalid_argument, fmt::format("rank {}: the export rule threw at parameter '{}': {}",
+                                                    parameter.rank, parameter.name, thrown.what()));
+  }
+  if (!told)
+    return std::nullopt;
+  std::vector<layout::ExportedSlot> slots;
+  for (ExportedSlot& slot : *told) {
+    layout::ExportedSlot& made = slots.emplace_back();
+    made.name = std::move(slot.name);
+    made.shape = std::move(slot.shape);
+    made.blocks.reserve(slot.blocks.size());
+    for (ExportedBlock& block : slot.blocks)
+      made.blocks.push_back({std::move(block.begin), std::move(block.extents), std::move(block.local_strides),
+                             block.local_offset, std::move(block.steps)});
+  }
+  return slots;
+}
+
+} // namespace
 
 struct Ticket::State {
   std::shared_ptr<actors::TicketPromise> promise;
@@ -81,6 +111,7 @@ struct Publisher::Implementation {
   actors::TrainerSupervisorActor supervisor;
   bool connected = false;
   bool closed = false;
+  ExportRule export_rule; ///< until connect()
   Version version = 0;
   std::vector<std::shared_ptr<actors::TicketPromise>> tickets; ///< not known to be over
 };
@@ -169,6 +200,17 @@ void Publisher::add(Tensor tensor) {
   self.setup->tensors.push_back(std::move(held));
 }
 
+void Publisher::export_with(ExportRule rule) {
+  Implementation& self = *implementation_;
+  if (self.connected || self.closed)
+    throw Error(Code::call_order, "export_with() after connect(): parameters are agreed once");
+  if (self.export_rule)
+    throw Error(Code::call_order, "export_with() twice: one rule answers for all parameters");
+  if (!rule)
+    throw Error(Code::invalid_argument, "export_with(): the rule is empty");
+  self.export_rule = std::move(rule);
+}
+
 void Publisher::connect() {
   Implementation& self = *implementation_;
   if (self.connected || self.closed)
@@ -178,6 +220,13 @@ void Publisher::connect() {
   actors::require_port(self.setup->master, settings.gather_queue.transport, adopted);
   if (self.setup->rank == 0)
     actors::require_port(self.setup->master, settings.sender.transport, adopted);
+  if (self.export_rule)
+    for (actors::HeldTensor& held : self.setup->tensors) {
+      layout::LocalTensor& tensor = held.tensor;
+      tensor.exported = exported_by(self.export_rule, {tensor.name, tensor.dtype, tensor.shape,
+                                                       local_shape(tensor.name, tensor.shape), rank(), world()});
+    }
+  self.export_rule = nullptr;
   self.connected = true;
   self.system = actors::shared_system();
   self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);

@@ -58,6 +58,8 @@ void send_flush(Self self, const FlushSealed& flush) {
                                   {"sequence", static_cast<std::int64_t>(header.sequence)},
                                   {"flush", static_cast<std::int64_t>(flush.sequence)}});
       state.bytes_sent[w] += state.ports.data[w]->send_described(header, part.payload);
+      ++state.flushes_sent[w];
+      state.pieces_sent[w] += part.pieces;
     }
   }
   carry_out(self, state.delivery->flush_sent(telemetry::now_ns()));
@@ -142,6 +144,8 @@ void report_workers(SenderState& state) {
     worker.version = record.version;
     worker.state = state_of(record, state.committed_version);
     worker.bytes = state.bytes_sent[w];
+    worker.flushes = state.flushes_sent[w];
+    worker.pieces = state.pieces_sent[w];
     worker.digest_ok = record.digest_ok ? 1 : 0;
     worker.pause_ns = record.pause_ns;
     worker.error = record.error;
@@ -234,7 +238,8 @@ void begin_update(Self self, const UpdateBegin& begin) {
   state.report.kind = begin.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
   state.failed.reset();
   state.committed = false;
-  std::fill(state.bytes_sent.begin(), state.bytes_sent.end(), 0);
+  for (auto* sent : {&state.bytes_sent, &state.flushes_sent, &state.pieces_sent})
+    std::fill(sent->begin(), sent->end(), 0);
   state.delivery->begin_update();
   if (begin.abandoned) {
     state.failed = superseded(begin.version);
@@ -325,6 +330,8 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
                            settings.timeout.count(), settings.engine.count()});
   initial.digests.resize(settings.cells);
   initial.bytes_sent.resize(workers);
+  initial.flushes_sent.resize(workers);
+  initial.pieces_sent.resize(workers);
   schedule_tick(self);
   return {
     [self](const UpdateBegin& begin) { begin_update(self, begin); },

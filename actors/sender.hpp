@@ -56,7 +56,9 @@ struct SenderState {
   std::optional<FlushSealed> waiting;   ///< sealed before the workers were ready
   std::optional<DeliverySealed> sealed; ///< the end, once known
   bool manifest_sent = false;
-  std::vector<std::uint64_t> bytes_sent; ///< by worker, framing included
+  std::vector<std::uint64_t> bytes_sent;   ///< by worker, framing included
+  std::vector<std::uint64_t> flushes_sent; ///< by worker: frames with pieces
+  std::vector<std::uint64_t> pieces_sent;  ///< by worker
   wire::Span send;
   telemetry::TimePoint flush_begin;
   std::uint64_t flush_sequence = 0; ///< of the flush on the wire

@@ -36,10 +36,12 @@ struct WorkerOutcome {
   std::uint32_t index = 0; ///< global worker index
   Version version = 0;     ///< what it holds now
   std::string state;
-  std::uint64_t bytes = 0; ///< sent to it for this update, framing included
-  bool digest_ok = false;  ///< digests read back from its memory are the trainer's
-  double pause_s = 0;      ///< from on_pause to serving again
-  std::string error;       ///< empty: none
+  std::uint64_t bytes = 0;   ///< sent to it for this update, framing included
+  bool digest_ok = false;    ///< digests read back from its memory are the trainer's
+  double pause_s = 0;        ///< from on_pause to serving again
+  std::string error;         ///< empty: none
+  std::uint64_t flushes = 0; ///< frames with changes that were sent to it for this update
+  std::uint64_t pieces = 0;  ///< in these frames: blocks, or parts of blocks
 };
 
 /// Seconds from first start to last end of a phase, over all processes.
@@ -118,6 +120,39 @@ struct Tensor {
   std::optional<std::int64_t> flat_end{};
 };
 
+/// A parameter as this rank added it, for an export rule. Its memory is row-major over `local_shape`: what the
+/// placement leaves this rank, and all of it where there is no placement.
+struct ExportedParameter {
+  std::string name;
+  DType dtype = DType::bf16;
+  std::vector<std::int64_t> full_shape;
+  std::vector<std::int64_t> local_shape;
+  std::uint32_t rank = 0;
+  std::uint32_t world = 1;
+};
+
+/// A box of a slot, and where this rank's memory has it. Element x, 0 <= x[d] < extents[d], is slot index
+/// begin[d] + x[d] * steps[d] and lies local_offset + sum over d of x[d] * local_strides[d] elements behind the
+/// parameter's `data`. Each list has one number a slot dim.
+struct ExportedBlock {
+  std::vector<std::int64_t> begin;
+  std::vector<std::int64_t> extents;
+  std::vector<std::int64_t> local_strides; ///< 1 and more where the extent is above 1
+  std::int64_t local_offset = 0;
+  std::vector<std::int64_t> steps{}; ///< 1 and more; empty: 1 everywhere
+};
+
+/// What this rank's memory of one parameter contributes to one slot; no blocks where other ranks contribute all of it.
+struct ExportedSlot {
+  std::string name;
+  std::vector<std::int64_t> shape; ///< full
+  std::vector<ExportedBlock> blocks;
+};
+
+/// Says where the slots lie in a parameter's memory that the topology's maps cannot describe. Nothing (std::nullopt):
+/// the maps do. A rule must give the same slots, of the same shapes, on every rank that holds the parameter.
+using ExportRule = std::function<std::optional<std::vector<ExportedSlot>>(const ExportedParameter&)>;
+
 /// One trainer rank. Rank 0 is the root.
 class Publisher {
 public:
@@ -138,6 +173,14 @@ public:
 
   /// Before connect() only; a name twice is refused.
   void add(Tensor tensor);
+
+  /// Before connect() only, at most once. connect() calls the rule once for each parameter that was added, on its own
+  /// thread, and keeps no copy of it. The placement cuts such a parameter's memory as any other's, but the blocks alone
+  /// say who contributes what: of replicas, one lists them. Blocks are checked like everything else, and connect() is
+  /// refused with all that is wrong: boxes outside of their slot or memory, elements of the memory in two blocks or
+  /// (unless its [[trainer.parameter]] says `padding = true`) in none, elements of a slot that no rank or more than one
+  /// contributes. Such a parameter has no strides and no flat interval.
+  void export_with(ExportRule rule);
 
   /// Meets all ranks and workers and agrees on the layout: at most `update.connect`. A refusal lists every
   /// disagreement.

@@ -1,6 +1,7 @@
 #include "layout/block_placement.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace deltawire::layout {
 
@@ -67,6 +68,149 @@ Result<void> check(const BlockPlacement& placement) {
   return {};
 }
 
+/// Positions are checked, then translated, so many at a time: they stay in the first cache between the two.
+constexpr std::size_t chunk = 1024;
+
+/// Fails on the first position that does not follow the one before it, or that the shard does not have.
+Result<void> check_positions(std::span<const Index> local, Index before, Index elements, const Shape& shape) {
+  // The sign of the sum of all signs: no comparisons and no exit, so that it is vectorised on any machine. No
+  // difference of two numbers that are not negative wraps.
+  const auto first = static_cast<std::uint64_t>(local.front());
+  std::uint64_t signs = (first - static_cast<std::uint64_t>(before) - 1) | first;
+  for (std::size_t i = 1; i < local.size(); ++i) {
+    const auto position = static_cast<std::uint64_t>(local[i]);
+    signs |= (position - static_cast<std::uint64_t>(local[i - 1]) - 1) | position;
+  }
+  if (static_cast<std::int64_t>(signs) >= 0 && local.back() < elements)
+    return {};
+  for (const Index position : local) {
+    if (position < 0 || position >= elements)
+      return fail(Code::invalid_argument, "position {} is not in the shard {} of {} elements", position,
+                  to_string(shape), elements);
+    if (position <= before)
+      return fail(Code::invalid_argument, "position {} follows {}; positions must increase", position, before);
+    before = position;
+  }
+  return {};
+}
+
+/// n / divisor for 0 <= n < 2^62, by one multiplication with the divisor's reciprocal, rounded up (Granlund and
+/// Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2).
+class Quotient {
+public:
+  explicit Quotient(Index divisor)
+    : shift_(std::bit_width(static_cast<std::uint64_t>(divisor) - 1)),
+      factor_(static_cast<std::uint64_t>((Wide{1} << (62 + shift_)) / static_cast<std::uint64_t>(divisor)) + 1) {}
+
+  [[nodiscard]] Index of(Index n) const noexcept {
+    // Of four times n, so that the upper half is n * factor / 2^62.
+    const Wide product = Wide{static_cast<std::uint64_t>(n) << 2} * factor_;
+    return static_cast<Index>(static_cast<std::uint64_t>(product >> 64) >> shift_);
+  }
+
+private:
+  __extension__ using Wide = unsigned __int128;
+
+  int shift_;
+  std::uint64_t factor_;
+};
+
+/// A shard as runs of elements that are contiguous in the full tensor too, all of one length: the dims from some dim
+/// on, and what the shard takes of that dim. Requires a shard with elements.
+class Runs {
+public:
+  explicit Runs(const BlockPlacement& placement) {
+    const std::vector<Index> strides = row_major_strides(placement.full_shape);
+    std::size_t dim = placement.full_shape.size();
+    while (dim > 0) {
+      --dim;
+      length_ *= placement.local_shape[dim];
+      if (placement.local_shape[dim] != placement.full_shape[dim])
+        break;
+    }
+    for (std::size_t d = 0; d < placement.full_shape.size(); ++d)
+      first_ += placement.global_offset[d] * strides[d];
+    for (std::size_t d = dim; d-- > 0;) // the innermost first; whole dims continue the dim before them
+      if (!outer_.empty() && strides[d] == outer_.back().stride * outer_.back().extent)
+        outer_.back().extent *= placement.local_shape[d];
+      else
+        outer_.push_back({placement.local_shape[d], strides[d], Quotient(1)});
+    for (Outer& outer : outer_)
+      outer.quotient = Quotient(outer.extent);
+    run_of_ = Quotient(length_);
+  }
+
+  /// Requires positions of the shard, ascending.
+  void translate(std::span<const Index> local, std::span<Index> out) const noexcept {
+    if (outer_.empty())
+      return add(local, first_, out);
+    const Index runs = run_of_.of(local.back()) - run_of_.of(local.front());
+    if (runs < static_cast<Index>(local.size() / dense))
+      return walk(local, out);
+    // Copies of all numbers: `out` might lie over those of this object, as far as the compiler can tell.
+    const Quotient run_of = run_of_;
+    const Index length = length_;
+    const Index first = first_;
+    const Outer inner = outer_.front();
+    if (outer_.size() == 1) {
+      const Index step = inner.stride - length; // a run further moves a position by so much more
+      for (std::size_t i = 0; i < local.size(); ++i)
+        out[i] = local[i] + first + run_of.of(local[i]) * step;
+    } else if (outer_.size() == 2) {
+      const Index step = inner.stride - length;
+      const Index next_step = outer_.back().stride - inner.extent * inner.stride;
+      for (std::size_t i = 0; i < local.size(); ++i) {
+        const Index run = run_of.of(local[i]);
+        out[i] = local[i] + first + run * step + inner.quotient.of(run) * next_step;
+      }
+    } else {
+      for (std::size_t i = 0; i < local.size(); ++i)
+        out[i] = local[i] + shift_of(run_of.of(local[i]));
+    }
+  }
+
+private:
+  struct Outer {
+    Index extent;
+    Index stride; ///< in the full tensor
+    Quotient quotient;
+  };
+
+  /// Positions a run from which on it is cheaper to compare each with the run's end than to compute the run of each.
+  static constexpr std::size_t dense = 8;
+
+  static void add(std::span<const Index> local, Index shift, std::span<Index> out) noexcept {
+    for (std::size_t i = 0; i < local.size(); ++i)
+      out[i] = local[i] + shift;
+  }
+
+  /// From a position in this run to its position in the full tensor.
+  [[nodiscard]] Index shift_of(Index run) const noexcept {
+    Index full = first_ - run * length_;
+    for (std::size_t d = 0; d + 1 < outer_.size(); ++d) {
+      const Index next = outer_[d].quotient.of(run);
+      full += (run - next * outer_[d].extent) * outer_[d].stride;
+      run = next;
+    }
+    return full + run * outer_.back().stride;
+  }
+
+  void walk(std::span<const Index> local, std::span<Index> out) const noexcept {
+    for (std::size_t i = 0; i < local.size();) {
+      const Index run = run_of_.of(local[i]);
+      const Index run_end = (run + 1) * length_;
+      const Index shift = shift_of(run);
+      for (; i < local.size() && local[i] < run_end; ++i)
+        out[i] = local[i] + shift;
+    }
+  }
+
+  Index length_ = 1;
+  Index first_ = 0;          ///< the shard's first element in the full tensor
+  std::vector<Outer> outer_; ///< runs: innermost first
+  Quotient run_of_{1};
+};
+
 } // namespace
 
 Result<DerivedPlacement> derive_placement(const TensorSpec& spec, Index rank) {
@@ -111,49 +255,20 @@ Result<void> translate_flat_indices(const BlockPlacement& placement, std::span<c
     return fail(Code::invalid_argument, "{} positions, room for {}", local.size(), out.size());
   if (local.empty())
     return {};
-
-  // The dims from `run_dim` on, and what it takes of the dim before, are contiguous in the full tensor: a run.
   const auto elements = element_count(placement.local_shape);
   if (!elements)
     return tl::make_unexpected(elements.error());
   if (*elements == 0)
     return fail(Code::invalid_argument, "position {} is not in the shard {}, which is empty", local.front(),
                 to_string(placement.local_shape));
-  const std::size_t dims = placement.full_shape.size();
-  const std::vector<Index> full_strides = row_major_strides(placement.full_shape);
-  const std::vector<Index> local_strides = row_major_strides(placement.local_shape);
-  std::size_t run_dim = dims;
-  Index run = 1;
-  while (run_dim > 0) {
-    --run_dim;
-    run *= placement.local_shape[run_dim];
-    if (placement.local_shape[run_dim] != placement.full_shape[run_dim])
-      break;
-  }
-
+  const Runs runs(placement);
   Index before = -1;
-  Index run_end = 0; // of the run that holds the position before
-  Index shift = 0;   // from local to full, within this run
-  for (std::size_t i = 0; i < local.size(); ++i) {
-    const Index position = local[i];
-    if (position < 0 || position >= *elements)
-      return fail(Code::invalid_argument, "position {} is not in the shard {} of {} elements", position,
-                  to_string(placement.local_shape), *elements);
-    if (position <= before)
-      return fail(Code::invalid_argument, "position {} follows {}; positions must increase", position, before);
-    if (position >= run_end) {
-      const Index begin = position - position % run;
-      Index rest = begin;
-      Index full = 0;
-      for (std::size_t d = 0; d < dims; ++d) {
-        full += (placement.global_offset[d] + rest / local_strides[d]) * full_strides[d];
-        rest %= local_strides[d];
-      }
-      shift = full - begin;
-      run_end = begin + run;
-    }
-    out[i] = position + shift;
-    before = position;
+  for (std::size_t begin = 0; begin < local.size(); begin += chunk) {
+    const auto part = local.subspan(begin, std::min(chunk, local.size() - begin));
+    if (auto valid = check_positions(part, before, *elements, placement.local_shape); !valid)
+      return valid;
+    runs.translate(part, out.subspan(begin, part.size()));
+    before = part.back();
   }
   return {};
 }

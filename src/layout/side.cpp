@@ -439,8 +439,35 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
     PlacedParameter placed;
     Shard shard;
     std::vector<MapUse> uses;
+    const std::vector<ExportedSlot>* exported = nullptr; ///< in place of uses
   };
   std::vector<Provided> provided;
+  /// Notes one source of a slot; false where it is at odds with another one.
+  const auto add_source = [&](const LocalTensor& tensor, const std::string& slot, std::vector<ShapeHint> shapes,
+                              bool whole, const std::string& place) {
+    const auto [known, added] =
+      sources.try_emplace(slot, Source{static_cast<std::uint32_t>(result.slots.size()), tensor.name, whole, {}});
+    Source& source = known->second;
+    if (added) {
+      result.slots.push_back({slot, tensor.dtype, {}});
+      source.shapes = std::move(shapes);
+      return true;
+    }
+    const DType dtype = result.slots[source.slot].dtype;
+    std::vector<ShapeHint> common = common_shapes(source.shapes, shapes);
+    if (!common.empty() && dtype == tensor.dtype && !whole && !source.whole) {
+      source.shapes = std::move(common);
+      return true;
+    }
+    problems.add(Code::invalid_topology,
+                 "{}slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}{}", place, slot,
+                 source.parameter, to_string(dtype), to_string(source.shapes.front().shape), tensor.name,
+                 to_string(tensor.dtype), to_string(shapes.front().shape),
+                 common.empty() || dtype != tensor.dtype ? " (and they differ)" : "",
+                 whole || source.whole ? "; where several parameters fill a slot, slot_slice says which part each is"
+                                       : "; slot_view can tell the extents of the slot");
+    return false;
+  };
   for (const LocalTensor& tensor : tensors) {
     const auto number = static_cast<std::uint32_t>(result.parameters.size());
     if (!parameters.emplace(tensor.name, number).second) {
@@ -470,6 +497,24 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
       problems.add(std::move(strides).error());
       continue;
     }
+    if (tensor.exported) {
+      const std::string who = fmt::format("rank {}: parameter '{}', exported by rule", rank, tensor.name);
+      if (!tensor.strides.empty() || tensor.flat) {
+        problems.add(Code::invalid_argument, "{}: strides and flat intervals are for the rule to tell: leave them out",
+                     who);
+        continue;
+      }
+      const ParameterRule* rule = side.fact(tensor.name);
+      bool fits = check_exported(*tensor.exported, *element_count(shard->local_shape), rule != nullptr && rule->padding,
+                                 who, problems);
+      result.parameters.push_back({tensor.name, tensor.dtype, tensor.shape, shard->local_shape, *strides});
+      for (const ExportedSlot& slot : *tensor.exported)
+        fits =
+          add_source(tensor, slot.name, {{slot.shape, std::vector<bool>(slot.shape.size(), false)}}, false, "") && fits;
+      if (fits)
+        provided.push_back({number, std::move(*placed), std::move(*shard), {}, &*tensor.exported});
+      continue;
+    }
     auto uses = side.uses(tensor.name, tensor.shape, rank);
     if (!uses) {
       problems.add(std::move(uses).error());
@@ -484,33 +529,11 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
         fits = false;
         continue;
       }
-      const bool whole = use.map->of_slot.takes_all();
-      const auto [known, added] =
-        sources.try_emplace(use.slot, Source{static_cast<std::uint32_t>(result.slots.size()), tensor.name, whole, {}});
-      Source& source = known->second;
-      if (added) {
-        result.slots.push_back({use.slot, tensor.dtype, {}});
-        source.shapes = std::move(*shapes);
-        continue;
-      }
-      const DType dtype = result.slots[source.slot].dtype;
-      std::vector<ShapeHint> common = common_shapes(source.shapes, *shapes);
-      if (!common.empty() && dtype == tensor.dtype && !whole && !source.whole) {
-        source.shapes = std::move(common);
-        continue;
-      }
-      problems.add(Code::invalid_topology,
-                   "{}slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}{}",
-                   place_of(*use.map), use.slot, source.parameter, to_string(dtype),
-                   to_string(source.shapes.front().shape), tensor.name, to_string(tensor.dtype),
-                   to_string(shapes->front().shape),
-                   common.empty() || dtype != tensor.dtype ? " (and they differ)" : "",
-                   whole || source.whole ? "; where several parameters fill a slot, slot_slice says which part each is"
-                                         : "; slot_view can tell the extents of the slot");
-      fits = false;
+      if (!add_source(tensor, use.slot, std::move(*shapes), use.map->of_slot.takes_all(), place_of(*use.map)))
+        fits = false;
     }
     if (fits)
-      provided.push_back({number, std::move(*placed), std::move(*shard), std::move(*uses)});
+      provided.push_back({number, std::move(*placed), std::move(*shard), std::move(*uses), nullptr});
   }
   for (const auto& [name, source] : sources)
     // Viewed numbers that nothing tells to be parts of one dim are dims.
@@ -520,6 +543,16 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
       })->shape;
   for (const Provided& tensor : provided) {
     const ParameterSpec& parameter = result.parameters[tensor.parameter];
+    if (tensor.exported != nullptr) {
+      for (const ExportedSlot& slot : *tensor.exported)
+        for (const ExportedBlock& block : slot.blocks)
+          if (auto region = region_of(block)) {
+            region->parameter = tensor.parameter;
+            region->slot = sources.at(slot.name).slot;
+            result.regions.push_back(std::move(*region));
+          }
+      continue;
+    }
     std::vector<SlotPart> parts;
     bool fits = true;
     for (const MapUse& use : tensor.uses) {

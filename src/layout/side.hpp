@@ -2,6 +2,7 @@
 // them. Pure and immutable after compile(): safe to share between threads.
 #pragma once
 
+#include "layout/exported.hpp"
 #include "layout/region.hpp"
 #include "layout/rules.hpp"
 #include "layout/shard.hpp"
@@ -22,6 +23,9 @@ struct LocalTensor {
   /// Trainer, with a flat cut: the interval that this rank holds of the elements that the cuts before it leave, in
   /// place of the topology's (a parameter within a longer flat buffer).
   std::optional<FlatRange> flat{};
+  /// Trainer: what this rank's memory, row-major, has of which slots, in place of what the maps say. `shape` and the
+  /// placement still tell how large the memory is; who owns what, the blocks alone do.
+  std::optional<std::vector<ExportedSlot>> exported{};
 };
 
 class Side {

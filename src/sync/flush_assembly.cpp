@@ -13,6 +13,7 @@ std::uint64_t FlushAssembly::begin() {
   offset_ = 0;
   for (Buffer& part : parts_)
     part = {};
+  std::fill(pieces_.begin(), pieces_.end(), 0);
   assembled_ = 0;
   on_wire_ = 0;
   seal_at_input_end_ = false;
@@ -47,7 +48,7 @@ FlushAssembly::Flush FlushAssembly::seal() {
   for (std::uint32_t route = 0; route < parts_.size(); ++route)
     if (!parts_[route].empty()) {
       largest_[route] = std::max<std::uint64_t>(largest_[route], parts_[route].size());
-      flush.parts.push_back({route, std::exchange(parts_[route], {})});
+      flush.parts.push_back({route, std::exchange(parts_[route], {}), std::exchange(pieces_[route], 0)});
     }
   on_wire_ = assembled_;
   payload_bytes_ += assembled_;
@@ -90,6 +91,7 @@ Result<FlushAssembly::Step> FlushAssembly::advance() {
       make_room(part, route, piece->bytes);
       part.insert(part.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(piece->bytes));
       assembled_ += piece->bytes;
+      ++pieces_[route];
     }
     offset_ += piece->bytes;
     step.consumed += piece->bytes;

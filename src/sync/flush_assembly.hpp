@@ -22,7 +22,8 @@ public:
 
   /// `cap` = payload bytes of a flush; no piece is larger.
   FlushAssembly(std::uint64_t cap, std::shared_ptr<const RouteTable> routes)
-    : cap_(cap), routes_(std::move(routes)), parts_(routes_->workers.size()), largest_(parts_.size()) {}
+    : cap_(cap), routes_(std::move(routes)), parts_(routes_->workers.size()), pieces_(parts_.size()),
+      largest_(parts_.size()) {}
 
   /// Forgets everything. Returns the gathered bytes that were not copied out: credit for the gather.
   [[nodiscard]] std::uint64_t begin();
@@ -35,6 +36,7 @@ public:
   struct Part {
     std::uint32_t route = 0;
     Buffer payload; ///< never empty
+    std::uint64_t pieces = 0;
   };
   struct Flush {
     std::uint64_t sequence = 0;
@@ -64,10 +66,11 @@ private:
   std::uint64_t cap_;
   std::shared_ptr<const RouteTable> routes_;
   std::deque<Buffer> rounds_;
-  std::size_t offset_ = 0;      ///< into rounds_.front()
-  std::vector<Buffer> parts_;   ///< of the flush that is assembled, by route
-  std::uint64_t assembled_ = 0; ///< bytes in them
-  std::uint64_t on_wire_ = 0;   ///< bytes of the flush on the wire; 0 = idle
+  std::size_t offset_ = 0;            ///< into rounds_.front()
+  std::vector<Buffer> parts_;         ///< of the flush that is assembled, by route
+  std::vector<std::uint64_t> pieces_; ///< in them
+  std::uint64_t assembled_ = 0;       ///< bytes in them
+  std::uint64_t on_wire_ = 0;         ///< bytes of the flush on the wire; 0 = idle
   bool seal_at_input_end_ = false;
   bool finishing_ = false;
   std::uint64_t sequence_ = 0;

@@ -368,7 +368,8 @@ void serialize(Archive& archive, HighWaterBytes& bytes) {
 
 template <class Archive>
 void serialize(Archive& archive, WorkerReport& report) {
-  archive(report.index, report.version, report.state, report.bytes, report.digest_ok, report.pause_ns, report.error);
+  archive(report.index, report.version, report.state, report.bytes, report.flushes, report.pieces, report.digest_ok,
+          report.pause_ns, report.error);
 }
 
 template <class Archive>

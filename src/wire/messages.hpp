@@ -154,6 +154,8 @@ struct WorkerReport {
   std::uint64_t version = 0;
   std::string state;
   std::uint64_t bytes = 0;
+  std::uint64_t flushes = 0;  ///< frames with pieces that were sent to it
+  std::uint64_t pieces = 0;   ///< in these frames
   std::uint8_t digest_ok = 0; ///< 0 or 1
   std::int64_t pause_ns = 0;
   std::string error;

@@ -3,6 +3,7 @@
 #include "layout/block_placement.hpp"
 #include "random.hpp"
 
+#include <array>
 #include <numeric>
 
 using namespace deltawire;
@@ -223,6 +224,55 @@ TEST_CASE("derived shards are what cutting one coordinate at a time gives", "[la
   }
 }
 
+TEST_CASE("positions of large blocks, dense and sparse, are translated as by division", "[layout][placement]") {
+  Random random = test::generator(302);
+  std::array<int, 4> outer_dims{}; // of the block's runs
+  int sparse = 0;
+  for (int round = 0; round < 600; ++round) {
+    BlockPlacement placement;
+    const bool huge = pick(random, 0, 2) == 0; // up to 2^62 elements, of which some are looked at
+    for (Index dims = pick(random, 0, 4); dims > 0; --dims) {
+      const Index bits = huge ? 62 / 4 : 5;
+      const Index full = pick(random, 1, Index{1} << pick(random, 0, bits));
+      const Index local = pick(random, 0, 2) == 0 ? full : pick(random, 1, full);
+      placement.full_shape.push_back(full);
+      placement.local_shape.push_back(local);
+      placement.global_offset.push_back(pick(random, 0, full - local));
+    }
+    const Index elements = *element_count(placement.local_shape);
+    const Index longest = std::max<Index>(1, elements / pick(random, 1, 5000)); // from one position to the next
+    Indices local;
+    for (Index at = pick(random, 0, longest - 1); at < elements && local.size() < 5000; at += pick(random, 1, longest))
+      local.push_back(at);
+    if (pick(random, 0, 3) == 0 && (local.empty() || local.back() < elements - 1))
+      local.push_back(elements - 1);
+    CAPTURE(test::seed(), round, to_string(placement.full_shape), to_string(placement.local_shape), local.size());
+    const Indices translated = translate(placement, local);
+    Index before = -1;
+    for (std::size_t i = 0; i < local.size(); ++i) {
+      Index rest = local[i];
+      Index expected = 0;
+      Index stride = 1;
+      for (std::size_t d = placement.full_shape.size(); d-- > 0; stride *= placement.full_shape[d]) {
+        expected += (placement.global_offset[d] + rest % placement.local_shape[d]) * stride;
+        rest /= placement.local_shape[d];
+      }
+      REQUIRE(translated[i] == expected);
+      REQUIRE(translated[i] > before);
+      before = translated[i];
+    }
+    std::size_t run_dim = placement.full_shape.size();
+    while (run_dim > 1 && placement.local_shape[run_dim - 1] == placement.full_shape[run_dim - 1])
+      --run_dim;
+    ++outer_dims.at(run_dim == 0 ? 0 : run_dim - 1);
+    sparse += longest > 8 ? 1 : 0;
+  }
+  for (const int count : outer_dims)
+    CHECK(count > 40);
+  CHECK(sparse > 40);
+  CHECK(sparse < 560);
+}
+
 TEST_CASE("placements that cannot be are refused", "[layout][placement]") {
   AxisPlacement partial;
   partial.kind = AxisPlacement::Kind::partial;
@@ -254,6 +304,20 @@ TEST_CASE("positions outside the shard or out of order are refused", "[layout][p
   CHECK(refuses(placement, {1, 1}));
   CHECK(refuses(placement, {2, 1}));
   CHECK(refuses(placement, {0}));
+  // Checked a stretch at a time: also the step from one to the next.
+  Indices many(3000);
+  std::iota(many.begin(), many.end(), Index{0});
+  out.resize(many.size());
+  const BlockPlacement wide{{2, 1500}, {0, 0}, {2, 1501}};
+  CHECK(translate(wide, many).back() == 3000);
+  for (const std::size_t at : {1u, 1023u, 1024u, 1025u, 2048u, 2999u}) {
+    Indices wrong = many;
+    wrong[at] = wrong[at - 1];
+    CHECK(refuses(wide, wrong));
+  }
+  many.back() = 3000;
+  CHECK(refuses(wide, many));
+  out.resize(2);
   CHECK(refuses({{0, 2}, {1, 0}, {4, 3}}, {0, 1}));
   CHECK(refuses({{2}, {1, 0}, {4, 3}}, {0, 1}));
   CHECK(refuses({{2, 2}, {3, 0}, {4, 3}}, {0, 1}));

@@ -1080,7 +1080,7 @@ private:
   }
   void send_flush(const sync::FlushAssembly::Flush& flush) {
     const std::uint64_t delivery = gathers_.size();
-    for (const auto& [route, bytes] : flush.parts) {
+    for (const auto& [route, bytes, pieces] : flush.parts) {
       const auto payload = std::make_shared<const Bytes>(bytes);
       for (const std::uint32_t w : routes_->workers[route]) {
         if (!delivery_->takes_part(w))

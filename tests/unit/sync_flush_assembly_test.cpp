@@ -122,12 +122,13 @@ std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, const sy
         bytes_out += flush.bytes;
         std::uint64_t bytes = 0;
         for (std::size_t p = 0; p < flush.parts.size(); ++p) {
-          const auto& [route, payload] = flush.parts[p];
+          const auto& [route, payload, count] = flush.parts[p];
           REQUIRE((p == 0 || flush.parts[p - 1].route < route));
           REQUIRE_FALSE(payload.empty());
           bytes += payload.size();
           std::size_t at = 0;
-          while (at < payload.size()) {
+          std::uint64_t found = 0;
+          for (; at < payload.size(); ++found) {
             std::size_t& next = came[route];
             while (next < given && route_of(next) != route)
               ++next;
@@ -137,6 +138,7 @@ std::uint64_t deliver(std::mt19937_64& random, FlushAssembly& assembly, const sy
             REQUIRE(std::equal(piece.begin(), piece.end(), payload.begin() + static_cast<std::ptrdiff_t>(at)));
             at += piece.size();
           }
+          REQUIRE(count == found);
         }
         REQUIRE(bytes == flush.bytes);
         // Sealed because it was full, or because there is nothing more for now and that was announced.

@@ -2,7 +2,9 @@
 
 #include "codec_bench.hpp"
 #include "kernel_bench.hpp"
+#include "layout_bench.hpp"
 #include "machine.hpp"
+#include "plan_bench.hpp"
 #include "replay/message.hpp"
 #include "report.hpp"
 #include "scaling_bench.hpp"
@@ -41,6 +43,8 @@ constexpr std::array benches{
   Bench{"transport", transport_bench, size},
   Bench{"update", update_bench, size | changes | pipeline},
   Bench{"scaling", scaling_bench, size | changes | pipeline},
+  Bench{"layout", [](const BenchOptions&) -> Result<Report> { return layout_bench(); }, none},
+  Bench{"plan", [](const BenchOptions&) -> Result<Report> { return plan_bench(); }, none},
 };
 
 bool runs_all(const BenchOptions& options) {

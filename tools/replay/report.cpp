@@ -15,8 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json; // keys in the order of the contract
 
 Json worker_json(const WorkerOutcome& worker) {
-  Json value = {{"index", worker.index}, {"version", worker.version},     {"state", worker.state},
-                {"bytes", worker.bytes}, {"digest_ok", worker.digest_ok}, {"error", nullptr}};
+  Json value = {{"index", worker.index},         {"version", worker.version}, {"state", worker.state},
+                {"bytes", worker.bytes},         {"flushes", worker.flushes}, {"pieces", worker.pieces},
+                {"digest_ok", worker.digest_ok}, {"error", nullptr}};
   if (!worker.error.empty())
     value["error"] = worker.error;
   return value;

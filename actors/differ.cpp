@@ -61,13 +61,18 @@ void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder
     switch (work) {
     case Work::capture_and_encode:
     case Work::capture: {
+      const bool whole = !task.parts || task.parts->has(block.parameter);
       delta::Captured captured;
       if (task.all) {
-        captured = delta::capture_all(owned, range.first, range.count);
+        if (whole)
+          captured = delta::capture_all(owned, range.first, range.count);
       } else {
         delta::PositionLog& log = logs.back().ranges[r];
-        captured = delta::capture_changes(owned, range.first, range.count,
-                                          work == Work::capture_and_encode ? &encoder : nullptr, log);
+        if (whole)
+          captured = delta::capture_changes(owned, range.first, range.count,
+                                            work == Work::capture_and_encode ? &encoder : nullptr, log);
+        else if (const auto patch = task.parts->patches.find(range.block); patch != task.parts->patches.end())
+          captured = delta::capture_patch(owned, range.first, range.count, patch->second, log);
         worked.log_bytes += sizeof(delta::PositionLog) + log.bytes();
       }
       worked.changed += captured.changed;

@@ -154,6 +154,17 @@ void offer(Self self, const wire::Offer& offer) {
     advance_root(self);
 }
 
+/// Root: a rank's capture has ended.
+bool take_report(Self self, std::uint32_t rank, const wire::CaptureReport& report) {
+  GatherQueueState& state = self->state;
+  if (!ok(self, state.root->on_report(rank, report)))
+    return false;
+  state.captured_ns[report.version] = telemetry::now_ns();
+  if (report.aborted != 0)
+    self->send(state.colleagues->supervisor, CaptureAborted{report.version, rank});
+  return true;
+}
+
 /// Root: a frame of another rank.
 void on_root_frame(Self self, const FrameArrived& frame) {
   GatherQueueState& state = self->state;
@@ -176,9 +187,8 @@ void on_root_frame(Self self, const FrameArrived& frame) {
     const auto message = decode<wire::CaptureReport>(frame);
     if (!message)
       return report(self, message.error());
-    if (!ok(self, state.root->on_report(rank, *message)))
+    if (!take_report(self, rank, *message))
       return;
-    state.captured_ns[message->version] = telemetry::now_ns();
     break;
   }
   case static_cast<std::uint16_t>(wire::FrameType::round): {
@@ -263,8 +273,7 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
         state.ports.control[0]->send(report, sync::gather_of(report.version));
         return;
       }
-      state.captured_ns[report.version] = telemetry::now_ns();
-      if (ok(self, state.root->on_report(0, report)))
+      if (take_report(self, 0, report))
         advance_root(self);
     },
     [self](const CatchUpBegun& begun) {

@@ -12,6 +12,7 @@
 #include "sync/capture_walk.hpp"
 #include "sync/gather.hpp"
 #include "sync/root_delivery.hpp"
+#include "sync/update_parts.hpp"
 #include "transport/transport.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
@@ -70,6 +71,15 @@ struct Tick {};
 struct CaptureRequest {
   std::uint64_t version = 0;
   std::uint64_t step = 0;
+  bool in_parts = false; ///< of what UpdatePart says, which may come before
+};
+/// What the caller does with an update in parts.
+struct UpdatePart {
+  enum class Kind : std::uint8_t { sent, finished, aborted };
+  std::uint64_t version = 0;
+  Kind kind = Kind::sent;
+  std::vector<std::uint32_t> parameters;              ///< sent: these are final
+  std::shared_ptr<const sync::CaptureParts> captured; ///< finished: all that the update holds
 };
 /// Captures that have not started will not: the session is over.
 struct CaptureCancel {};
@@ -88,9 +98,10 @@ struct UpdateAbandoned {
 struct ChunkTask {
   std::uint64_t version = 0;
   sync::CaptureWalk::HandOut hand_out;
-  bool all = false;                  ///< all values, not the changes
-  std::uint64_t keep_logs_after = 0; ///< capture: older logs of the chunk go
-  std::uint64_t base = 0;            ///< catch-up: of the logs after this version
+  bool all = false;                                  ///< all values, not the changes
+  std::uint64_t keep_logs_after = 0;                 ///< capture: older logs of the chunk go
+  std::uint64_t base = 0;                            ///< catch-up: of the logs after this version
+  std::shared_ptr<const sync::CaptureParts> parts{}; ///< capture: what of the chunk takes part; null: all of it
 };
 struct ChunkWorked {
   std::uint64_t version = 0;
@@ -127,6 +138,7 @@ struct UpdateBegin {
   std::int64_t published_ns = 0;              ///< when the root's publish() was called
   std::optional<sync::DeliveryPlan> catch_up; ///< as it was planned when the last update ended
   bool abandoned = false;                     ///< a rank has folded it into the next one already
+  std::optional<Failure> aborted{};           ///< a rank has left it half done: no delivery of it may begin
 };
 struct GatherBegin {
   std::uint64_t gather = 0;
@@ -187,6 +199,15 @@ struct DeliveryAbort {
 /// The update is folded into the next one, unless it is committed already.
 struct UpdateAbandon {
   std::uint64_t version = 0;
+};
+/// A rank has left its capture half done. To the supervisor, which tells the Sender that the version must not exist.
+struct CaptureAborted {
+  std::uint64_t version = 0;
+  std::uint32_t rank = 0;
+};
+struct UpdateAbort {
+  std::uint64_t version = 0;
+  Failure reason;
 };
 /// Nothing is heard of a worker, or again.
 struct WorkerSilent {
@@ -258,6 +279,9 @@ CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateOver))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ConnectRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PublishRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CloseRequest))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdatePart))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureAborted))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateAbort))
 CAF_END_TYPE_ID_BLOCK(deltawire_messages)
 
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FrameArrived)
@@ -299,6 +323,9 @@ DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateOver)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ConnectRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PublishRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CloseRequest)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdatePart)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureAborted)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateAbort)
 
 namespace deltawire::actors {
 
@@ -313,7 +340,8 @@ using DifferActor =
 /// Owns snapshot and position logs; walks the chunks.
 using SnapshotterActor =
   caf::typed_actor<caf::reacts_to<CaptureRequest>, ///< capture as soon as the last capture is read out of the snapshot
-                   caf::reacts_to<CaptureCancel>,  ///< forget captures that have not started
+                   caf::reacts_to<UpdatePart>,     ///< of a capture that runs, or of a later one
+                   caf::reacts_to<CaptureCancel>,  ///< forget captures that have not started, end one that is open
                    caf::reacts_to<UpdatePlanned>,  ///< a catch-up, and which logs are needed no more
                    caf::reacts_to<GatherDropped>,  ///< encode no more of it
                    caf::reacts_to<ChunkWorked>,    ///< a Differ is done with a chunk
@@ -354,6 +382,7 @@ using SenderActor =
                    caf::reacts_to<WorkerSilent>,   ///< a worker is not heard of, or again
                    caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
                    caf::reacts_to<UpdateAbandon>,  ///< fold it into the next one
+                   caf::reacts_to<UpdateAbort>,    ///< a rank has left it half done
                    caf::reacts_to<Tick>,           ///< deadlines
                    caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
@@ -365,6 +394,8 @@ using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>, ///< deliver
 using TrainerSupervisorActor =
   caf::typed_actor<caf::reacts_to<ConnectRequest>, ///< meet everyone and agree
                    caf::reacts_to<PublishRequest>, ///< an update
+                   caf::reacts_to<UpdatePart>,     ///< for the Snapshotter, after the update that it is a part of
+                   caf::reacts_to<CaptureAborted>, ///< root: a rank has left an update half done
                    caf::reacts_to<CloseRequest>,   ///< say goodbye, stop everything
                    caf::reacts_to<PortOpened>, caf::reacts_to<FrameArrived>, caf::reacts_to<PortClosed>,
                    caf::reacts_to<CaptureDone>, caf::reacts_to<UpdateAbandoned>, caf::reacts_to<UpdateOver>,

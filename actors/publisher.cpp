@@ -5,6 +5,8 @@
 #include "actors/session.hpp"
 #include "actors/system.hpp"
 #include "actors/trainer_supervisor.hpp"
+#include "layout/owner.hpp"
+#include "sync/update_parts.hpp"
 
 #include <algorithm>
 
@@ -114,6 +116,39 @@ struct Publisher::Implementation {
   ExportRule export_rule; ///< until connect()
   Version version = 0;
   std::vector<std::shared_ptr<actors::TicketPromise>> tickets; ///< not known to be over
+  std::vector<std::string> names;                              ///< of the parameters, once connected
+  std::vector<bool> captured;                                  ///< by parameter: some update was finished with it
+  std::shared_ptr<Update::State> open;                         ///< the update in parts that is not finished
+
+  void check(std::string_view call) const;
+  [[nodiscard]] std::shared_ptr<actors::TicketPromise> start(std::uint64_t step, bool in_parts);
+  [[nodiscard]] std::string owner_of(std::uint32_t slot, std::uint64_t position) const;
+};
+
+struct Update::State {
+  Publisher::Implementation* publisher = nullptr; ///< null: finished, aborted, or the publisher is closed
+  std::shared_ptr<actors::TicketPromise> promise;
+  sync::UpdateParts parts;
+
+  [[nodiscard]] Publisher::Implementation& open(std::string_view call) const {
+    if (publisher == nullptr)
+      throw Error(Code::call_order, fmt::format("{} after the end of the update to version {}: it was finished, or its "
+                                                "publisher closed",
+                                                call, promise->version));
+    publisher->check(call);
+    return *publisher;
+  }
+
+  void say(actors::UpdatePart::Kind kind, std::vector<std::uint32_t> parameters = {},
+           std::shared_ptr<const sync::CaptureParts> captured = nullptr) const {
+    caf::anon_send(publisher->supervisor,
+                   actors::UpdatePart{promise->version, kind, std::move(parameters), std::move(captured)});
+  }
+
+  void end() {
+    publisher->open.reset();
+    publisher = nullptr;
+  }
 };
 
 Publisher::Publisher(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
@@ -231,25 +266,111 @@ void Publisher::connect() {
   self.system = actors::shared_system();
   self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);
   throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
+  for (const actors::HeldTensor& held : self.setup->tensors)
+    self.names.push_back(held.tensor.name);
+  self.captured.resize(self.names.size());
+}
+
+void Publisher::Implementation::check(std::string_view call) const {
+  if (!connected || closed)
+    throw Error(Code::call_order, fmt::format("{} before connect() or after close()", call));
+  if (const auto failure = setup->status->failure())
+    throw Error(failure->code, failure->message);
+  if (setup->status->ended())
+    throw Error(Code::call_order, fmt::format("{} after rank 0 (the root) closed the session", call));
+}
+
+std::shared_ptr<actors::TicketPromise> Publisher::Implementation::start(std::uint64_t step, bool in_parts) {
+  const std::string_view call = in_parts ? "begin()" : "publish()";
+  check(call);
+  if (open)
+    throw Error(Code::call_order, fmt::format("{} while the update to version {} is open: finish() it, or leave the "
+                                              "scope of its Update",
+                                              call, open->promise->version));
+  auto promise = std::make_shared<actors::TicketPromise>();
+  promise->version = ++version;
+  promise->step = step;
+  promise->in_parts = in_parts;
+  promise->published_ns = telemetry::now_ns();
+  tickets.push_back(promise);
+  if (tickets.size() > 4)
+    tickets.erase(tickets.begin()); // at most two run at a time; older ones are over
+  caf::anon_send(supervisor, actors::PublishRequest{promise});
+  return promise;
+}
+
+/// In words, for a message.
+std::string Publisher::Implementation::owner_of(std::uint32_t slot, std::uint64_t position) const {
+  std::vector<layout::LocalTensor> tensors;
+  for (const actors::HeldTensor& held : setup->tensors)
+    tensors.push_back(held.tensor);
+  const auto owner = layout::owner_of(setup->side, tensors, setup->world, setup->work->slots[slot],
+                                      static_cast<layout::Index>(position));
+  return owner ? fmt::format("rank {}", *owner) : "another rank";
 }
 
 Ticket Publisher::publish(std::uint64_t step) {
   Implementation& self = *implementation_;
-  if (!self.connected || self.closed)
-    throw Error(Code::call_order, "publish() before connect() or after close()");
-  if (const auto failure = self.setup->status->failure())
-    throw Error(failure->code, failure->message);
-  if (self.setup->status->ended())
-    throw Error(Code::call_order, "publish() after rank 0 (the root) closed the session");
-  auto promise = std::make_shared<actors::TicketPromise>();
-  promise->version = ++self.version;
-  promise->step = step;
-  promise->published_ns = telemetry::now_ns();
-  self.tickets.push_back(promise);
-  if (self.tickets.size() > 4)
-    self.tickets.erase(self.tickets.begin()); // at most two run at a time; older ones are over
-  caf::anon_send(self.supervisor, actors::PublishRequest{promise});
+  auto promise = self.start(step, false);
+  self.captured.assign(self.names.size(), true);
   return Ticket(std::make_shared<Ticket::State>(Ticket::State{std::move(promise)}));
+}
+
+Update Publisher::begin(std::uint64_t step) {
+  Implementation& self = *implementation_;
+  auto promise = self.start(step, true);
+  const actors::RankWork& work = *self.setup->work;
+  sync::UpdateParts parts(promise->version, {self.setup->rank, self.names, work.slots, work.blocks}, self.captured);
+  self.open = std::make_shared<Update::State>(Update::State{&self, std::move(promise), std::move(parts)});
+  return Update(self.open);
+}
+
+Update::Update(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Update::Update(Update&&) noexcept = default;
+
+Update& Update::operator=(Update&& other) noexcept {
+  if (this != &other) {
+    abort();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Update::~Update() {
+  abort();
+}
+
+Version Update::version() const noexcept {
+  return state_->promise->version;
+}
+
+void Update::send(const std::vector<std::string>& patterns) {
+  (void)state_->open("send()");
+  state_->say(actors::UpdatePart::Kind::sent, actors::value_or_throw(state_->parts.send(patterns)));
+}
+
+void Update::patch(const Patch& patch) {
+  const Publisher::Implementation& publisher = state_->open("patch()");
+  throw_failure(state_->parts.patch(
+    {patch.slot, patch.indices, patch.dtype, patch.values},
+    [&](std::uint32_t slot, std::uint64_t position) { return publisher.owner_of(slot, position); }));
+}
+
+Ticket Update::finish() {
+  Publisher::Implementation& publisher = state_->open("finish()");
+  auto captured = std::make_shared<const sync::CaptureParts>(actors::value_or_throw(state_->parts.finish()));
+  state_->say(actors::UpdatePart::Kind::finished, {}, std::move(captured));
+  publisher.captured = state_->parts.captured();
+  state_->end();
+  return Ticket(std::make_shared<Ticket::State>(Ticket::State{state_->promise}));
+}
+
+void Update::abort() noexcept {
+  if (!state_ || state_->publisher == nullptr)
+    return;
+  state_->say(actors::UpdatePart::Kind::aborted);
+  state_->promise->wait_captured();
+  state_->end();
 }
 
 void Publisher::rebind(const std::string& name, const void* data) {
@@ -262,6 +383,10 @@ void Publisher::rebind(const std::string& name, const void* data) {
   const auto* bytes = static_cast<const std::byte*>(data);
   if (bytes == nullptr && found->data != nullptr)
     throw Error(Code::invalid_argument, fmt::format("rebind('{}'): data is null", name));
+  if (self.open && self.open->parts.sent(static_cast<std::uint32_t>(found - tensors.begin())))
+    throw Error(Code::call_order, fmt::format("rebind('{}') after send() of it in the update to version {}: its memory "
+                                              "may be read until captured()",
+                                              name, self.open->promise->version));
   found->data = const_cast<std::byte*>(bytes);
   if (self.setup->work)
     self.setup->work->memory.parameters[static_cast<std::size_t>(found - tensors.begin())] = bytes;
@@ -271,6 +396,8 @@ void Publisher::close() {
   if (!implementation_ || implementation_->closed)
     return;
   Implementation& self = *implementation_;
+  if (self.open)
+    Update(self.open).abort();
   self.closed = true;
   if (self.supervisor) {
     for (const auto& ticket : self.tickets) {

@@ -29,6 +29,7 @@ struct RankCounters {
 
 struct RankWork {
   std::uint32_t rank = 0;
+  std::vector<layout::SlotSpec> slots; ///< the checkpoint's
   std::vector<layout::Block> blocks;
   std::vector<Chunk> chunks;
   std::uint32_t windows = 0;

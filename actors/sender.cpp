@@ -219,7 +219,7 @@ void begin_catch_up(Self self) {
   if (!plan)
     return finish_update(self);
   const std::uint64_t gather = sync::catch_up_gather_of(state.begun.version);
-  if (state.aborted) {
+  if (state.aborted || state.left_half_done) {
     drop_gather(self, gather);
     return finish_update(self);
   }
@@ -241,8 +241,9 @@ void begin_update(Self self, const UpdateBegin& begin) {
   for (auto* sent : {&state.bytes_sent, &state.flushes_sent, &state.pieces_sent})
     std::fill(sent->begin(), sent->end(), 0);
   state.delivery->begin_update();
-  if (begin.abandoned) {
-    state.failed = superseded(begin.version);
+  state.left_half_done = begin.aborted.has_value();
+  if (begin.abandoned || begin.aborted) {
+    state.failed = begin.aborted.value_or(superseded(begin.version));
     drop_gather(self, sync::gather_of(begin.version));
     return begin_catch_up(self);
   }
@@ -403,6 +404,16 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
       SenderState& state = self->state;
       if (state.updating && abandon.version == state.begun.version && !state.carries_catch_up)
         carry_out(self, state.delivery->abandon(superseded(abandon.version), telemetry::now_ns()));
+    },
+    [self](const UpdateAbort& abort) {
+      // Its gathers never end, so that it is not committed, and what is not over can be given up.
+      SenderState& state = self->state;
+      if (!state.updating || abort.version != state.begun.version)
+        return;
+      state.left_half_done = true;
+      if (!state.committed)
+        state.failed = abort.reason;
+      carry_out(self, state.delivery->abandon(abort.reason, telemetry::now_ns()));
     },
     [self](const DeliveryAbort& abort) {
       self->state.aborted = true;

@@ -43,6 +43,7 @@ struct SenderState {
   UpdateBegin begun;
   bool updating = false;
   bool carries_catch_up = false;
+  bool left_half_done = false; ///< by a rank: no further delivery of it begins
   wire::DeliveryReport report;
   std::optional<Failure> failed; ///< why the first delivery that counts failed
   bool committed = false;

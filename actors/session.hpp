@@ -55,10 +55,11 @@ private:
   return std::min<std::chrono::nanoseconds>(std::chrono::seconds(5), update.connect / 4);
 }
 
-/// One publish() under way. Thread-safe; each half is fulfilled once.
+/// One publish(), or update in parts, under way. Thread-safe; each half is fulfilled once.
 struct TicketPromise {
   std::uint64_t version = 0;
   std::uint64_t step = 0;
+  bool in_parts = false;
   std::int64_t published_ns = 0;
 
   void set_captured();

@@ -12,6 +12,12 @@ bool is_seed(const SnapshotterState& state) {
   return state.report.kind == wire::DeliveryKind::seed;
 }
 
+/// Some chunk has never been captured: what is captured first is all values.
+bool is_first(const SnapshotterState& state) {
+  return std::any_of(state.first_captured.begin(), state.first_captured.end(),
+                     [](std::uint64_t version) { return version == 0; });
+}
+
 /// What is planned for the running capture.
 bool catches_up(const SnapshotterState& state) {
   return state.planned.version == state.report.version && state.planned.catch_up != 0;
@@ -26,16 +32,67 @@ void begin_catch_up(Self self) {
   self->send(state.colleagues->gather_queue, CatchUpBegun{gather});
 }
 
+// Updates in parts
+// ---------------------------------------------------------------------------------------------------
+
+/// Nothing more is captured: the update's version never exists, and what is captured of it so far comes with the next.
+void abort_capture(Self self) {
+  SnapshotterState& state = self->state;
+  const std::uint64_t version = state.report.version;
+  state.report.aborted = 1;
+  state.parts = std::make_shared<sync::CaptureParts>();
+  state.walk->drop_changes();
+  state.walk->drop_catch_up();
+  state.dropped.insert(sync::gather_of(version));
+  state.dropped.insert(sync::catch_up_gather_of(version));
+  state.walk->finish({});
+  self->send(state.colleagues->gather_queue, UpdateAbandoned{version});
+}
+
+/// What the caller says of the running capture.
+void take_part(Self self, const UpdatePart& part) {
+  SnapshotterState& state = self->state;
+  if (!state.walk->open())
+    return; // ended with the session
+  switch (part.kind) {
+  case UpdatePart::Kind::sent:
+    for (const std::uint32_t chunk : state.chunk_parts->sent(part.parameters))
+      state.walk->ready(chunk);
+    return;
+  case UpdatePart::Kind::finished:
+    state.parts = part.captured;
+    return state.walk->finish(state.chunk_parts->patched(*part.captured));
+  case UpdatePart::Kind::aborted:
+    return abort_capture(self);
+  }
+}
+
+/// What was said of the running capture before it began.
+void take_early_parts(Self self) {
+  SnapshotterState& state = self->state;
+  for (const UpdatePart& part : state.early)
+    if (part.version == state.report.version)
+      take_part(self, part);
+  std::erase_if(state.early, [&](const UpdatePart& part) { return part.version <= state.report.version; });
+}
+
+// Captures
+// -----------------------------------------------------------------------------------------------------------
+
 void begin_capture(Self self, const CaptureRequest& request) {
   SnapshotterState& state = self->state;
   state.report = {};
   state.report.version = request.version;
   state.report.step = request.step;
-  state.report.kind = state.seeded ? wire::DeliveryKind::delta : wire::DeliveryKind::seed;
+  state.report.kind = request.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
   state.report.elements = state.work->elements;
   state.digest_changes.clear();
-  state.walk->start(!state.seeded);
-  state.seeded = true;
+  if (request.in_parts)
+    state.walk->start_in_parts(is_first(state));
+  else
+    state.walk->start(is_first(state));
+  state.chunk_parts->start();
+  state.parts.reset();
   state.announced = false;
   std::erase_if(state.log_bytes, [&](const auto& entry) { return entry.first <= state.planned.keep_logs_after; });
   std::erase_if(state.dropped, [&](std::uint64_t gather) { return gather < sync::gather_of(request.version); });
@@ -43,6 +100,7 @@ void begin_capture(Self self, const CaptureRequest& request) {
     state.walk->drop_changes();
   if (catches_up(state))
     begin_catch_up(self);
+  take_early_parts(self);
 }
 
 void announce(Self self) {
@@ -71,7 +129,16 @@ void hand_out(Self self, const sync::CaptureWalk::HandOut& hand_out) {
   ChunkTask task;
   task.version = state.report.version;
   task.hand_out = hand_out;
-  task.all = hand_out.work == Work::catch_up ? state.planned.kind == wire::DeliveryKind::seed : is_seed(state);
+  std::uint64_t& first = state.first_captured[hand_out.chunk];
+  if (hand_out.work == Work::catch_up) {
+    task.all = state.planned.kind == wire::DeliveryKind::seed;
+  } else {
+    task.all = first == 0 || first == task.version;
+    task.parts = state.parts;
+    // The first update holds every parameter, or it is aborted.
+    if (first == 0 && state.report.aborted == 0)
+      first = task.version;
+  }
   task.keep_logs_after = state.keep_logs_after;
   task.base = state.planned.base;
   const std::vector<DifferActor>& differs = state.colleagues->differs;
@@ -120,6 +187,8 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
   initial.walk = std::make_unique<sync::CaptureWalk>(std::move(worst), settings.inflight, 2 * settings.differs);
   initial.log_cap = settings.log_cap;
   initial.fold = settings.fold;
+  initial.first_captured.resize(work->chunks.size());
+  initial.chunk_parts = std::make_unique<sync::ChunkParts>(work->chunks, work->blocks);
   initial.work = std::move(work);
   return {
     [self](const CaptureRequest& request) {
@@ -127,11 +196,29 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
       abandon_if_busy(self);
       advance(self);
     },
+    [self](const UpdatePart& part) {
+      SnapshotterState& state = self->state;
+      if (part.version > state.report.version) {
+        state.early.push_back(part);
+        // Of a capture that has not begun, no memory will be read.
+        if (part.kind == UpdatePart::Kind::aborted)
+          self->send(state.colleagues->supervisor, CaptureDone{part.version});
+        return;
+      }
+      if (part.version == state.report.version)
+        take_part(self, part);
+      advance(self);
+    },
     [self](CaptureCancel) {
       SnapshotterState& state = self->state;
+      if (state.walk->open()) {
+        abort_capture(self);
+        advance(self);
+      }
       for (const CaptureRequest& request : state.waiting)
         self->send(state.colleagues->supervisor, CaptureDone{request.version});
       state.waiting.clear();
+      state.early.clear();
     },
     [self](const UpdatePlanned& planned) {
       SnapshotterState& state = self->state;

@@ -25,8 +25,11 @@ struct SnapshotterState {
   std::uint64_t log_cap = 0;
   bool fold = false;
   std::deque<CaptureRequest> waiting;
-  bool seeded = false;
-  bool announced = true; ///< the running capture's completion was told
+  std::vector<std::uint64_t> first_captured; ///< by chunk: in which version; 0: never
+  bool announced = true;                     ///< the running capture's completion was told
+  std::unique_ptr<sync::ChunkParts> chunk_parts;
+  std::vector<UpdatePart> early;                   ///< of captures that have not begun
+  std::shared_ptr<const sync::CaptureParts> parts; ///< what takes part in the rest of the running capture; null: all
   std::size_t next_differ = 0;
   wire::CaptureReport report; ///< of the running capture
   std::map<std::uint32_t, std::uint64_t> digest_changes;

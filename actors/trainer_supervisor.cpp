@@ -104,6 +104,23 @@ void abandon_if_busy(Self self) {
   abandon(self, busy);
 }
 
+// Updates left half done
+// ----------------------------------------------------------------------------------------------------
+
+/// Root: what a rank has captured of the version comes with the next one; this one never exists.
+void capture_aborted(Self self, const CaptureAborted& capture) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::running || capture.version <= state.deliveries_over)
+    return;
+  const auto [first, is_first] = state.aborted.try_emplace(
+    capture.version, Failure{Code::superseded, fmt::format("rank {} aborted the update to version {} (it left the "
+                                                           "scope of its Update without finish()): what was captured "
+                                                           "of it comes with the next one",
+                                                           capture.rank, capture.version)});
+  if (is_first && state.delivering == capture.version)
+    self->send(state.colleagues->sender, UpdateAbort{capture.version, first->second});
+}
+
 // Updates
 // ----------------------------------------------------------------------------------------------------------------
 
@@ -118,12 +135,14 @@ void advance(Self self) {
     const auto ticket = state.queued.front();
     state.queued.pop_front();
     ++state.captures_started;
-    self->send(state.colleagues->snapshotter, CaptureRequest{ticket->version, ticket->step});
+    self->send(state.colleagues->snapshotter, CaptureRequest{ticket->version, ticket->step, ticket->in_parts});
   }
   if (is_root(self) && state.delivering == 0 && state.captures_started > state.deliveries_over) {
     state.delivering = state.deliveries_over + 1;
     UpdateBegin begin{state.delivering, state.tickets.at(state.delivering)->published_ns, std::nullopt,
-                      state.abandoned == state.delivering};
+                      state.abandoned == state.delivering, std::nullopt};
+    if (const auto aborted = state.aborted.find(begin.version); aborted != state.aborted.end())
+      begin.aborted = aborted->second;
     if (state.next.version == begin.version && state.next.catch_up != 0)
       begin.catch_up = sync::DeliveryPlan{state.next.kind, state.next.base, begin.version};
     self->send(state.colleagues->sender, std::move(begin));
@@ -145,6 +164,7 @@ void delivered(Self self, const wire::DeliveryReport& report) {
     return;
   }
   state.deliveries_over = report.version;
+  state.aborted.erase(state.aborted.begin(), state.aborted.upper_bound(report.version));
   state.delivering = 0;
   found->second->set_report(report);
   state.tickets.erase(found);
@@ -220,6 +240,7 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   setup.work = RankWork::make(setup.rank, std::move(blocks), windows, actors.differ.chunk, actors.differ.inflight,
                               *limit, std::move(bases));
   setup.work->recorder = setup.recorder;
+  setup.work->slots = slots;
   setup.work->encoding = encoding_of(actors.flush_bucket);
 
   auto colleagues = std::make_shared<Colleagues>();
@@ -775,6 +796,12 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
       if (const auto early = state.early.extract(request.ticket->version))
         delivered(self, early.mapped());
     },
+    [self](const UpdatePart& part) {
+      // Also when the session has failed: a capture that is open waits for its end.
+      if (self->state.colleagues)
+        self->send(self->state.colleagues->snapshotter, part);
+    },
+    [self](const CaptureAborted& capture) { capture_aborted(self, capture); },
     [self](const CloseRequest& request) { close(self, request); },
     [self](const PortOpened& message) { opened(self, message); },
     [self](const FrameArrived& frame) {

@@ -62,7 +62,8 @@ struct TrainerSupervisorState {
   std::optional<Failure> fatal;    ///< root: the session ends when the delivery under way is over
   wire::NextUpdate next;           ///< what is planned for the update after deliveries_over
   std::uint64_t abandoned = 0;     ///< root: a rank folds this version into the next; rank: it has asked for that
-  std::optional<LifeSigns> life;   ///< while the session runs
+  std::map<std::uint64_t, Failure> aborted; ///< root: by version, which rank has left it half done
+  std::optional<LifeSigns> life;            ///< while the session runs
 };
 
 TrainerSupervisorActor::behavior_type

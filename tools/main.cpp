@@ -39,6 +39,12 @@ void add_ties(CLI::App& command, ChildTies& ties) {
   command.add_option("--parent", ties.parent)->group("");
 }
 
+void add_parts(CLI::App& command, std::size_t& parts) {
+  command
+    .add_option("--parts", parts, "Send each update in this many parts, parameters in an order of each rank's own")
+    ->type_name("N");
+}
+
 void declare_replay(CLI::App& app, ReplayOptions& options) {
   CLI::App& command = *app.add_subcommand(
     "replay", "Replay checkpoints, one a version, through the whole pipeline and prove every worker right");
@@ -49,6 +55,7 @@ void declare_replay(CLI::App& app, ReplayOptions& options) {
     ->type_name("CHECKPOINT")
     ->required();
   command.add_flag("--processes", options.processes, "Each trainer rank and worker is a process of its own");
+  add_parts(command, options.parts);
   CLI::Option* dump =
     command.add_option("--dump", options.dump, "Write each worker's parameters after the last version")
       ->type_name("DIR");
@@ -67,6 +74,7 @@ void declare_trainer(CLI::App& app, TrainerCommand& options) {
   command.add_option("--rank", options.rank, "This rank; 0 is the root")->type_name("R")->required();
   command.add_option("--checkpoints", options.checkpoints, "As in replay")->type_name("CHECKPOINT")->required();
   add_overrides(command, options.overrides);
+  add_parts(command, options.parts);
   command.add_option("--listen-fd", options.listening_socket)->group("");
   add_ties(command, options.ties);
 }

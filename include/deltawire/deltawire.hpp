@@ -91,6 +91,7 @@ public:
 
 private:
   friend class Publisher;
+  friend class Update;
   struct State;
   explicit Ticket(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
@@ -153,6 +154,54 @@ struct ExportedSlot {
 /// the maps do. A rule must give the same slots, of the same shapes, on every rank that holds the parameter.
 using ExportRule = std::function<std::optional<std::vector<ExportedSlot>>(const ExportedParameter&)>;
 
+/// New values of elements of the checkpoint's tensors, which the caller knows already.
+struct Patch {
+  std::string slot;                         ///< by the checkpoint's name
+  std::span<const std::uint64_t> indices{}; ///< row-major in the slot's full shape, in any order, each once
+  DType dtype = DType::bf16;                ///< the slot's
+  std::span<const std::byte> values{};      ///< one an index; e.g. std::as_bytes(std::span(vector))
+};
+
+/// One update in parts: parameters are sent as they become final, in any order and on each rank in its own. Leaving its
+/// scope without finish() aborts the update on all ranks: its version never exists, and what was captured of it comes
+/// with the next update. Belongs to its Publisher, and is called by the same thread; after Publisher::close() it is
+/// over. Every call succeeds as a whole or changes nothing.
+class Update {
+public:
+  Update(Update&&) noexcept;
+  Update& operator=(Update&&) noexcept; ///< aborts what this one was
+  /// Aborts, unless finished. Returns when this rank's weights may change again: what is being captured just then is
+  /// waited for, no other process is.
+  ~Update();
+
+  [[nodiscard]] Version version() const noexcept;
+
+  /// The parameters that match any of these patterns (as in the topology: "model.layers.0.*") are final: they must not
+  /// change until Ticket::captured(), or until the update is aborted. Returns at once. Refused, with all that is wrong:
+  /// a pattern that matches no parameter of this rank, a parameter that was sent already or is patched.
+  void send(const std::vector<std::string>& patterns);
+
+  /// Elements of parameters that are not sent in this update take new values, whatever the trainer's memory holds; the
+  /// patch is copied. Only of elements that this rank owns (of a replicated shard: the lowest rank): for others the
+  /// error names the rank, and nothing of the patch is taken. The next update that sends the parameter compares its
+  /// memory with the patched values: where memory still has the old ones it brings these back, and where it has the new
+  /// ones too there is nothing to bring. Refused: an unknown slot, another dtype, lengths that do not fit, an index out
+  /// of bounds or there twice (in earlier patches of this update too), a parameter that is sent in this update or that
+  /// no update has sent so far.
+  void patch(const Patch& patch);
+
+  /// Nothing more comes from this rank: parameters never sent keep their last captured bits. The first update of a
+  /// session must hold every parameter.
+  Ticket finish();
+
+private:
+  friend class Publisher;
+  struct State;
+  explicit Update(std::shared_ptr<State> state);
+  void abort() noexcept;
+  std::shared_ptr<State> state_;
+};
+
 /// One trainer rank. Rank 0 is the root.
 class Publisher {
 public:
@@ -190,7 +239,12 @@ public:
   /// calls it equally often with the same step. Returns at once; the weights must not change until Ticket::captured().
   [[nodiscard]] Ticket publish(std::uint64_t step);
 
-  /// A parameter's storage moved; same layout. Not between publish() and captured().
+  /// The same in parts: see Update. Takes the place of a publish(): another rank may publish the same update as a
+  /// whole. One at a time: publish() and begin() are refused until it is finished or aborted. From here to the end of
+  /// its delivery an update has `update.timeout`.
+  [[nodiscard]] Update begin(std::uint64_t step);
+
+  /// A parameter's storage moved; same layout. Not between publish(), or send() of it, and captured().
   void rebind(const std::string& name, const void* data);
 
   /// Waits for the updates under way, tells the workers that no more will come, releases everything. Idempotent. Throws
@@ -198,6 +252,7 @@ public:
   void close();
 
 private:
+  friend class Update;
   struct Implementation;
   explicit Publisher(std::unique_ptr<Implementation> implementation);
   std::unique_ptr<Implementation> implementation_;

@@ -23,7 +23,7 @@ enum class Code : std::uint8_t {
   verification_failed = 11, ///< bits or digests differ from what they must be
   output_failed = 12,       ///< a file could not be written
   internal = 13,            ///< a defect of deltawire
-  superseded = 14,          ///< an update that was given up for a newer one, which brings its changes too
+  superseded = 14,          ///< an update that was given up: the next one brings its changes too
 };
 
 /// Thrown by the facade, and nothing else is.

@@ -87,6 +87,20 @@ private:
   std::array<std::byte, bytes> after_;
 };
 
+/// Digests and logs what changed in a tile part.
+void take_changes(Walk& walk, std::size_t size, std::uint64_t part, std::span<const std::uint16_t> at,
+                  Comparison::Mask mask, const std::byte* before, const std::byte* after, Captured& captured,
+                  PositionLog& log) {
+  for_each_run_of(walk, part, at,
+                  [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t index) {
+                    captured.digest_change +=
+                      kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
+                                                group, size, before + index * size, after + index * size);
+                  });
+  captured.changed += at.size();
+  log.add_tile(part, at, mask);
+}
+
 } // namespace
 
 Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count, PieceEncoder* encoder,
@@ -97,15 +111,7 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
   Comparison comparison(size);
   const auto take = [&](std::uint64_t part, std::span<const std::uint16_t> at, Comparison::Mask mask,
                         const std::byte* before, const std::byte* after) {
-    for_each_run_of(
-      walk, part, at,
-      [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t index) {
-        captured.digest_change +=
-          kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin}, group, size,
-                                    before + index * size, after + index * size);
-      });
-    captured.changed += at.size();
-    log.add_tile(part, at, mask);
+    take_changes(walk, size, part, at, mask, before, after, captured, log);
     if (encoder)
       encoder->add_changes(part, at, after, before);
   };
@@ -120,6 +126,19 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
   comparison.run(take);
   if (encoder)
     encoder->finish_range();
+  return captured;
+}
+
+Captured capture_tile(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count, const std::byte* now,
+                      PositionLog& log) {
+  const std::size_t size = size_of(owned.block->dtype);
+  Walk walk(*owned.block);
+  Captured captured;
+  Comparison comparison(size);
+  comparison.add(first, now, owned.snapshot + first * size, static_cast<std::size_t>(count));
+  comparison.run(
+    [&](std::uint64_t part, std::span<const std::uint16_t> at, Comparison::Mask mask, const std::byte* before,
+        const std::byte* after) { take_changes(walk, size, part, at, mask, before, after, captured, log); });
   return captured;
 }
 

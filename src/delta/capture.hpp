@@ -27,6 +27,10 @@ struct Captured {
 [[nodiscard]] Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count,
                                        PieceEncoder* encoder, PositionLog& log);
 
+/// The same for a part of one tile of the block's grid whose values lie densely at `now`, into the log only.
+[[nodiscard]] Captured capture_tile(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count,
+                                    const std::byte* now, PositionLog& log);
+
 /// First capture of a range: copies it into the snapshot. digest_change = the digest of all its elements, changed =
 /// count.
 [[nodiscard]] Captured capture_all(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count);

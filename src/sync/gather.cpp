@@ -291,6 +291,12 @@ bool GatherRoot::reported(std::uint64_t version) const {
   return true;
 }
 
+bool GatherRoot::aborted(std::uint64_t version) const {
+  const auto found = reports_.find(version);
+  return found != reports_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                                [](const auto& report) { return report && report->aborted != 0; });
+}
+
 void GatherRoot::take_digests(std::uint64_t version) {
   for (const auto& report : reports_.at(version))
     for (const auto& [cell, change] : report->digest_changes)
@@ -337,7 +343,7 @@ std::optional<GatherTotals> GatherRoot::finished() {
     if (!state.granted.empty())
       return std::nullopt;
   const std::uint64_t version = version_of_gather(active_);
-  if (!reported(version))
+  if (!reported(version) || aborted(version))
     return std::nullopt;
   GatherTotals totals;
   totals.gather = active_;

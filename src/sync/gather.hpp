@@ -130,7 +130,8 @@ public:
   /// True once for each window that is complete and gathered.
   [[nodiscard]] bool window_ended();
 
-  /// The totals, once, when every window is gathered and every rank has reported its capture.
+  /// The totals, once, when every window is gathered and every rank has reported its capture. Never when one of them
+  /// has left it half done: such a version is to be dropped.
   [[nodiscard]] std::optional<GatherTotals> finished();
 
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return held_; }
@@ -153,6 +154,7 @@ private:
   [[nodiscard]] Running& running(std::uint64_t gather);
   [[nodiscard]] bool window_complete(const Running& running) const;
   [[nodiscard]] bool reported(std::uint64_t version) const;
+  [[nodiscard]] bool aborted(std::uint64_t version) const;
   void take_reports(std::uint64_t version, GatherTotals& totals);
   void take_digests(std::uint64_t version);
   void settle();

@@ -336,7 +336,7 @@ void serialize(Archive&, Connected&) {}
 template <class Archive>
 void serialize(Archive& archive, CaptureReport& message) {
   archive(message.version, message.step, message.kind, message.elements, message.changed, message.diff,
-          message.digest_changes, message.differ_peak, message.gather_queue_peak);
+          message.digest_changes, message.differ_peak, message.gather_queue_peak, message.aborted);
 }
 
 template <class Archive>

@@ -106,6 +106,7 @@ struct CaptureReport {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> digest_changes; ///< (cell, change of the digest), non-zero only
   std::uint64_t differ_peak = 0; ///< high-water bytes of this rank's stages so far
   std::uint64_t gather_queue_peak = 0;
+  std::uint8_t aborted = 0; ///< 0 or 1: the capture was left half done, so that the version never exists
 };
 
 /// rank -> root: pieces that are ready to be gathered, in walk order. Only ranks with something to say send it.

@@ -337,6 +337,262 @@ TEST_CASE("captures that have not started are answered when they are cancelled")
   CHECK(done[1].version == 3);
 }
 
+// Updates in parts
+// ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// One rank with three parameters in two chunks: 0 and 1 share the first one.
+struct PartsRank {
+  static constexpr std::size_t elements[] = {32, 32, 64};
+  Log log;
+  TestSystem system;
+  std::vector<std::vector<std::uint16_t>> weights;
+  std::shared_ptr<RankWork> work;
+  std::shared_ptr<Colleagues> colleagues;
+
+  PartsRank() {
+    std::vector<layout::Block> blocks;
+    std::vector<const std::byte*> bases;
+    for (std::uint32_t p = 0; p < 3; ++p) {
+      weights.emplace_back(elements[p], static_cast<std::uint16_t>(p));
+      blocks.push_back(flat_block(p, DType::bf16, static_cast<std::int64_t>(elements[p])));
+      blocks.back().parameter = p;
+      bases.push_back(reinterpret_cast<const std::byte*>(weights[p].data()));
+    }
+    work = RankWork::make(0, std::move(blocks), 1, 2 * chunk_elements, 1 << 20, piece_bytes, std::move(bases));
+    work->recorder = std::make_shared<telemetry::Recorder>();
+    REQUIRE(work->chunks.size() == 2);
+    colleagues = probes(system, log);
+    colleagues->snapshotter = system.spawn(snapshotter, work, SnapshotterSettings{1, 1 << 20, 1 << 20, false});
+    colleagues->differs = {system.spawn(differ, work, 0u)};
+    system.send(colleagues->snapshotter, Meet{colleagues});
+    system.send(colleagues->differs[0], Meet{colleagues});
+  }
+
+  void capture(std::uint64_t version, bool in_parts = false) {
+    system.send(colleagues->snapshotter, CaptureRequest{version, version, in_parts});
+  }
+  void sent(std::uint64_t version, std::vector<std::uint32_t> parameters) {
+    system.send(colleagues->snapshotter, UpdatePart{version, UpdatePart::Kind::sent, std::move(parameters), nullptr});
+  }
+  void finished(std::uint64_t version, sync::CaptureParts parts) {
+    system.send(colleagues->snapshotter, UpdatePart{version,
+                                                    UpdatePart::Kind::finished,
+                                                    {},
+                                                    std::make_shared<const sync::CaptureParts>(std::move(parts))});
+  }
+  void aborted(std::uint64_t version) {
+    system.send(colleagues->snapshotter, UpdatePart{version, UpdatePart::Kind::aborted, {}, nullptr});
+  }
+  void fold(std::uint64_t version, std::uint64_t base) {
+    wire::NextUpdate next;
+    next.version = version;
+    next.catch_up = 1;
+    next.kind = wire::DeliveryKind::fold;
+    next.base = base;
+    next.keep_logs_after = base;
+    system.send(colleagues->snapshotter, UpdatePlanned{next});
+  }
+
+  /// Chunks of a gather that have come since the last take, in order; their pieces go into `values`.
+  std::vector<std::uint32_t> apply(const Log& taken, std::uint64_t gather,
+                                   std::vector<std::vector<std::uint16_t>>& values) const {
+    std::vector<std::uint32_t> order;
+    for (const ChunkEncoded& one : taken.all<ChunkEncoded>()) {
+      if (one.chunk->gather != gather)
+        continue;
+      order.push_back(one.chunk->chunk);
+      for (std::size_t at = 0; at < one.chunk->bytes.size();) {
+        const auto bytes = std::span<const std::byte>(one.chunk->bytes).subspan(at);
+        std::uint32_t id = 0;
+        while (!delta::read_piece(bytes, work->blocks[id]))
+          ++id;
+        const auto piece = delta::read_piece(bytes, work->blocks[id]).value();
+        const delta::BoundBlock bound{&work->blocks[id], reinterpret_cast<std::byte*>(values[id].data())};
+        std::vector<std::byte> staged(piece.changed * 2);
+        if (piece.kind == delta::PieceKind::ulp_delta)
+          delta::stage_values(bound, piece, staged);
+        else
+          std::copy(piece.values.begin(), piece.values.end(), staged.begin());
+        delta::write_values(bound, piece, staged);
+        at += piece.bytes;
+      }
+    }
+    return order;
+  }
+
+  void change_all() {
+    for (auto& parameter : weights)
+      for (std::uint16_t& weight : parameter)
+        weight = static_cast<std::uint16_t>(weight + 0x100);
+  }
+};
+
+} // namespace
+
+TEST_CASE("chunks are captured as their parameters are sent, and what is never sent keeps its bits") {
+  PartsRank rank;
+  rank.capture(1);
+  auto received = rank.weights;
+  (void)rank.log.take();
+  const auto first = rank.weights;
+  rank.change_all();
+  rank.capture(2, true);
+  CHECK(rank.log.count<CaptureDone>() == 0);
+  rank.sent(2, {2});
+  rank.weights[2].assign(64, 0xDEAD); // captured: the second chunk was ready, ahead of the first
+  CHECK(rank.log.count<ChunkEncoded>() == 0);
+  rank.sent(2, {0}); // the first chunk waits for parameter 1
+  CHECK(rank.log.count<CaptureDone>() == 0);
+  rank.finished(2, {{true, false, true}, {}});
+  const Log log = rank.log.take();
+  REQUIRE(log.count<CaptureDone>() == 1);
+  const wire::CaptureReport report = log.all<CaptureReported>()[0].report;
+  CHECK(report.changed == 96);
+  CHECK(report.aborted == 0);
+  CHECK(rank.apply(log, sync::gather_of(2), received) == std::vector<std::uint32_t>{0, 1});
+  auto expected = first;
+  for (const std::size_t p : {0u, 2u})
+    for (std::uint16_t& weight : expected[p])
+      weight = static_cast<std::uint16_t>(weight + 0x100);
+  CHECK(received == expected);
+
+  rank.capture(3); // whole: parameter 1 and what became of 2
+  CHECK(rank.apply(rank.log.take(), sync::gather_of(3), received) == std::vector<std::uint32_t>{0, 1});
+  CHECK(received == rank.weights);
+}
+
+TEST_CASE("a patch is captured without a look at memory, and later diffs go by it") {
+  PartsRank rank;
+  rank.capture(1);
+  auto received = rank.weights;
+  auto expected = received;
+  (void)rank.log.take();
+  rank.weights[1].assign(32, 0xDEAD);
+  rank.capture(2, true);
+  sync::CaptureParts parts{{false, false, false}, {}};
+  parts.patches[1] = {{3, 31}, {std::byte{0x11}, std::byte{0x22}, std::byte{0x01}, std::byte{0x00}}};
+  rank.finished(2, parts); // the second of them is what was there
+  const Log log = rank.log.take();
+  CHECK(log.all<CaptureReported>()[0].report.changed == 1);
+  CHECK(rank.apply(log, sync::gather_of(2), received) == std::vector<std::uint32_t>{0, 1});
+  expected[1][3] = 0x2211;
+  CHECK(received == expected);
+  rank.weights[1] = expected[1]; // memory was changed too
+  rank.capture(3);
+  CHECK(rank.log.take().all<CaptureReported>()[0].report.changed == 0);
+  rank.weights[1][3] = 1; // and back
+  rank.capture(4);
+  const Log last = rank.log.take();
+  CHECK(last.all<CaptureReported>()[0].report.changed == 1);
+  (void)rank.apply(last, sync::gather_of(4), received);
+  CHECK(received == rank.weights);
+}
+
+TEST_CASE("a capture that is left half done is told as such, and what it captured comes with the next one") {
+  PartsRank rank;
+  rank.capture(1);
+  auto received = rank.weights;
+  (void)rank.log.take();
+  rank.change_all();
+  rank.capture(2, true);
+  rank.sent(2, {1, 0});
+  CHECK(rank.log.take().count<ChunkEncoded>() == 1); // on its way already
+  rank.aborted(2);
+  Log log = rank.log.take();
+  REQUIRE(log.count<CaptureDone>() == 1);
+  REQUIRE(log.count<CaptureReported>() == 1);
+  const wire::CaptureReport report = log.all<CaptureReported>()[0].report;
+  CHECK(report.aborted == 1);
+  CHECK(report.changed == 64);
+  CHECK(log.count<ChunkEncoded>() == 0);
+  REQUIRE(log.count<UpdateAbandoned>() == 1); // GatherQueue gives back what it has
+  CHECK(log.all<UpdateAbandoned>()[0].version == 2);
+
+  // A catch-up that is planned for it comes to nothing; the next one has all that was captured since version 1.
+  rank.fold(2, 1);
+  CHECK(rank.log.take().count<ChunkEncoded>() == 0);
+  rank.fold(3, 1);
+  rank.weights[1][0] = 0x7777; // not sent
+  rank.capture(3, true);
+  rank.sent(3, {2});
+  rank.finished(3, {{false, false, true}, {}});
+  log = rank.log.take();
+  CHECK(log.all<CaptureReported>()[0].report.aborted == 0);
+  CHECK(rank.apply(log, sync::catch_up_gather_of(3), received) == std::vector<std::uint32_t>{0, 1});
+  auto expected = rank.weights;
+  expected[1][0] = 0x101;
+  CHECK(received == expected);
+}
+
+TEST_CASE("a first capture that is left half done is made whole by the next, all values") {
+  PartsRank rank;
+  rank.capture(1, true);
+  rank.sent(1, {2});
+  rank.aborted(1);
+  const wire::CaptureReport first = rank.log.all<CaptureReported>().at(0).report;
+  CHECK(first.kind == wire::DeliveryKind::seed);
+  CHECK(first.changed == 64);
+  (void)rank.log.take();
+  wire::NextUpdate next;
+  next.version = 2;
+  next.catch_up = 1;
+  next.kind = wire::DeliveryKind::seed;
+  rank.system.send(rank.colleagues->snapshotter, UpdatePlanned{next});
+  rank.weights[2][5] = 0x1234;
+  rank.capture(2);
+  const Log log = rank.log.take();
+  const wire::CaptureReport second = log.all<CaptureReported>().at(0).report;
+  CHECK(second.changed == 65); // 64 for the first time, one against version 1's capture
+  std::vector<std::vector<std::uint16_t>> received;
+  for (const std::size_t elements : PartsRank::elements)
+    received.emplace_back(elements, std::uint16_t{0xDEAD});
+  CHECK(rank.apply(log, sync::catch_up_gather_of(2), received) == std::vector<std::uint32_t>{0, 1});
+  CHECK(received == rank.weights);
+  delta::Digest digest = 0;
+  for (const auto& weights : rank.weights)
+    digest += digest_of(weights);
+  std::uint64_t told = 0;
+  for (const auto& report : {first, second})
+    for (const auto& [cell, change] : report.digest_changes)
+      told += change;
+  CHECK(told == digest);
+}
+
+TEST_CASE("parts of a capture that has not begun wait for it, and its abort for nobody") {
+  PartsRank rank;
+  rank.capture(1, true);
+  rank.sent(2, {0, 1, 2});
+  rank.aborted(2);
+  const auto done = rank.log.take().all<CaptureDone>();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].version == 2);
+  rank.capture(2, true);
+  rank.change_all();
+  rank.sent(1, {0, 1, 2});
+  rank.finished(1, {{true, true, true}, {}});
+  const Log log = rank.log.take();
+  const auto reports = log.all<CaptureReported>();
+  REQUIRE(reports.size() == 2);
+  CHECK(reports[0].report.changed == 128);
+  CHECK(reports[1].report.aborted == 1);
+  CHECK(reports[1].report.changed == 0);
+}
+
+TEST_CASE("an open capture ends with the session") {
+  PartsRank rank;
+  rank.capture(1, true);
+  rank.sent(1, {2});
+  CHECK(rank.log.count<CaptureDone>() == 0);
+  rank.system.send(rank.colleagues->snapshotter, CaptureCancel{});
+  CHECK(rank.log.count<CaptureDone>() == 1);
+  rank.sent(1, {0}); // the caller does not know yet
+  rank.finished(1, {{true, true, true}, {}});
+  rank.aborted(2);
+  CHECK(rank.log.count<CaptureReported>() == 1);
+}
+
 TEST_CASE("a Differ compares bits: minus zero is a change, an unchanged NaN is none") {
   Log log;
   TestSystem system;

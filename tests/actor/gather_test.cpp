@@ -157,6 +157,28 @@ TEST_CASE("the root asks nothing of a rank with nothing, and completes") {
   CHECK(bytes == 100);
 }
 
+TEST_CASE("the supervisor hears which rank has left its capture half done, and the gather does not complete") {
+  Queue root(0);
+  root.system.send(root.actor, GatherBegin{sync::gather_of(1)});
+  root.encoded(0, {40});
+  root.encoded(1, {60});
+  root.reported();
+  wire::Offer nothing;
+  nothing.gather = sync::gather_of(1);
+  nothing.windows_complete = 1;
+  root.hear(nothing);
+  wire::CaptureReport report;
+  report.version = 1;
+  report.step = 10;
+  report.aborted = 1;
+  root.hear(report);
+  CHECK(root.log.count<GatherComplete>() == 0);
+  const auto aborted = root.log.all<CaptureAborted>();
+  REQUIRE(aborted.size() == 1);
+  CHECK(aborted[0].version == 1);
+  CHECK(aborted[0].rank == 1);
+}
+
 TEST_CASE("what is offered of a window goes when the windows before it end, whatever ended them") {
   Queue root(0, 8, std::chrono::hours(1), 2);
   root.encoded(0, {});

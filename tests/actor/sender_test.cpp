@@ -387,6 +387,42 @@ TEST_CASE("an update that is abandoned is over at once, unless it is committed o
   CHECK(root.log.count<UpdateOver>() == 0);
 }
 
+TEST_CASE("an update that a rank has left half done is undone, whatever it carries, and no more of it begins") {
+  Root root;
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+  const Failure left{Code::superseded, "rank 1 aborted the update"};
+  root.system.send(root.actor,
+                   UpdateBegin{2, 0, sync::DeliveryPlan{wire::DeliveryKind::seed, 0, 2}, false, std::nullopt});
+  root.delivery = root.control[0].heard<wire::Begin>().at(0).delivery;
+  root.say(0, wire::Ready{root.delivery, 1});
+  root.system.send(root.actor, UpdateAbort{1, left}); // over already
+  CHECK(root.log.count<UpdateOver>() == 0);
+  root.system.send(root.actor, UpdateAbort{2, left});
+  CHECK(root.control[0].heard<wire::Undo>().size() == 1);
+  (void)root.control[1].take(wire::Undo::type);
+  Log log = root.log.take();
+  auto over = log.all<UpdateOver>();
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].report.committed == 0);
+  CHECK(over[0].report.error_message == left.message);
+  CHECK(over[0].next.base == 1);
+  CHECK(log.all<GatherDrop>().back().gather == sync::catch_up_gather_of(2));
+
+  // Known before it begins: nobody hears of it.
+  root.system.send(root.actor, UpdateBegin{3, 0, sync::DeliveryPlan{wire::DeliveryKind::fold, 1, 3}, false, left});
+  CHECK(root.control[0].heard<wire::Begin>().empty());
+  log = root.log.take();
+  over = log.all<UpdateOver>();
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].report.error_message == left.message);
+  CHECK(over[0].next.version == 4);
+  const auto drops = log.all<GatherDrop>();
+  REQUIRE(drops.size() == 2);
+  CHECK(drops[0].gather == sync::gather_of(3));
+  CHECK(drops[1].gather == sync::catch_up_gather_of(3));
+}
+
 TEST_CASE("with no replica to serve an update fails at once and says why") {
   Root root;
   root.run_empty(1);

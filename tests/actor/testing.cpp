@@ -43,15 +43,24 @@ void TestSystem::advance(std::chrono::nanoseconds time) {
 std::shared_ptr<Colleagues> probes(TestSystem& system, Log& log) {
   auto colleagues = std::make_shared<Colleagues>();
   colleagues->supervisor = system.spawn([&log]() -> TrainerSupervisorActor::behavior_type {
-    return {
-      record<ConnectRequest>(log), record<PublishRequest>(log), record<CloseRequest>(log), record<PortOpened>(log),
-      record<FrameArrived>(log),   record<PortClosed>(log),     record<CaptureDone>(log),  record<UpdateAbandoned>(log),
-      record<UpdateOver>(log),     record<FailureReport>(log),  record<Tick>(log)};
+    return {record<ConnectRequest>(log),
+            record<PublishRequest>(log),
+            record<CloseRequest>(log),
+            record<PortOpened>(log),
+            record<FrameArrived>(log),
+            record<PortClosed>(log),
+            record<CaptureDone>(log),
+            record<UpdateAbandoned>(log),
+            record<UpdatePart>(log),
+            record<CaptureAborted>(log),
+            record<UpdateOver>(log),
+            record<FailureReport>(log),
+            record<Tick>(log)};
   });
   colleagues->snapshotter = system.spawn([&log]() -> SnapshotterActor::behavior_type {
-    return {record<CaptureRequest>(log), record<CaptureCancel>(log), record<UpdatePlanned>(log),
-            record<GatherDropped>(log),  record<ChunkWorked>(log),   record<CreditReturned>(log),
-            record<Meet>(log),           record<Stop>(log)};
+    return {record<CaptureRequest>(log), record<UpdatePart>(log),    record<CaptureCancel>(log),
+            record<UpdatePlanned>(log),  record<GatherDropped>(log), record<ChunkWorked>(log),
+            record<CreditReturned>(log), record<Meet>(log),          record<Stop>(log)};
   });
   colleagues->differs.push_back(system.spawn([&log]() -> DifferActor::behavior_type {
     return {record<ChunkTask>(log), record<Meet>(log), record<Stop>(log)};
@@ -74,11 +83,13 @@ std::shared_ptr<Colleagues> probes(TestSystem& system, Log& log) {
             record<Stop>(log)};
   });
   colleagues->sender = system.spawn([&log]() -> SenderActor::behavior_type {
-    return {
-      record<UpdateBegin>(log),   record<GatherFinished>(log), record<FlushSealed>(log),  record<DeliverySealed>(log),
-      record<FrameArrived>(log),  record<PortClosed>(log),     record<WorkerJoined>(log), record<WorkerSilent>(log),
-      record<DeliveryAbort>(log), record<UpdateAbandon>(log),  record<Tick>(log),         record<Meet>(log),
-      record<Stop>(log)};
+    return {record<UpdateBegin>(log),   record<GatherFinished>(log),
+            record<FlushSealed>(log),   record<DeliverySealed>(log),
+            record<FrameArrived>(log),  record<PortClosed>(log),
+            record<WorkerJoined>(log),  record<WorkerSilent>(log),
+            record<DeliveryAbort>(log), record<UpdateAbandon>(log),
+            record<UpdateAbort>(log),   record<Tick>(log),
+            record<Meet>(log),          record<Stop>(log)};
   });
   return colleagues;
 }

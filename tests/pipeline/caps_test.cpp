@@ -80,7 +80,7 @@ TEST_CASE("bits depend neither on caps nor on how many Differs work") {
   auto random = generator(8);
   std::vector<Values> values = scenario.tensors;
   for (const std::uint64_t one_in : {1000, 3, 50}) {
-    Update& update = scenario.updates.emplace_back();
+    ScenarioUpdate& update = scenario.updates.emplace_back();
     for (std::uint32_t t = 0; scenario.updates.size() > 1 && t < values.size(); ++t) {
       Edit& edit = update.edits.emplace_back(Edit{t, {}, {}});
       for (std::uint64_t i = 0; i < values[t].bits.size(); ++i)

@@ -324,7 +324,7 @@ private:
     const Index count = 1 + below(3);
     std::vector<Values> now = scenario_.tensors;
     for (Index u = 0; u < count; ++u) {
-      Update update;
+      ScenarioUpdate update;
       update.changed = 0;
       for (std::uint32_t t = 0; t < now.size(); ++t) {
         if (below(4) == 0)

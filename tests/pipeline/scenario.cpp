@@ -249,7 +249,7 @@ private:
   }
 
   void read_update(const toml::table& table) {
-    Update update;
+    ScenarioUpdate update;
     update.edits = read_edits(table, "edit");
     update.changed = table["changed"].value<std::int64_t>().value_or(-1);
     update.gathered = table["gathered"].value<std::int64_t>().value_or(-1);

@@ -46,7 +46,7 @@ struct Edit {
   std::vector<std::uint64_t> bits; ///< as many
 };
 
-struct Update {
+struct ScenarioUpdate {
   std::vector<Edit> edits;
   std::int64_t changed = -1;  ///< expected Outcome::changed; -1: not told
   std::int64_t gathered = -1; ///< the most that Outcome::gather_bytes may be; -1: not told
@@ -60,7 +60,7 @@ struct Scenario {
   std::vector<Values> tensors;
   std::vector<std::vector<Held>> ranks;
   std::vector<std::vector<Held>> workers;
-  std::vector<Update> updates;
+  std::vector<ScenarioUpdate> updates;
   std::vector<std::string> refused;                      ///< parts of the message when the agreement must be refused
   std::vector<std::vector<std::string>> rank_settings{}; ///< overrides of one rank, where there are any
 };

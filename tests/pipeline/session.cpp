@@ -271,7 +271,7 @@ void apply(std::vector<Values>& tensors, const std::vector<Edit>& edits) {
 
 namespace {
 
-std::string check_outcome(const Outcome& outcome, const Update& update, Version version, std::uint64_t step) {
+std::string check_outcome(const Outcome& outcome, const ScenarioUpdate& update, Version version, std::uint64_t step) {
   if (!outcome.committed)
     return fmt::format("not committed: {}", outcome.error_message);
   if (outcome.version != version || outcome.step != step || outcome.seed != (version == 1))
@@ -316,7 +316,7 @@ std::string run(const Scenario& scenario, const std::vector<std::string>& given)
   std::vector<Values> tensors = scenario.tensors;
   Version version = 0;
   std::uint64_t step = 0;
-  for (const Update& update : scenario.updates) {
+  for (const ScenarioUpdate& update : scenario.updates) {
     apply(tensors, update.edits);
     if (update.fresh_session) {
       session = std::make_unique<Session>(scenario, overrides);

@@ -65,6 +65,8 @@ public:
   [[nodiscard]] bool untouched() const;
 
   [[nodiscard]] std::vector<Committed> committed(std::size_t worker) const;
+  /// The memory of what a rank holds, in the order of the scenario.
+  [[nodiscard]] HeldMemory& memory(std::size_t rank, std::size_t held) { return rank_memory_[rank][held]; }
   [[nodiscard]] Publisher& rank(std::size_t rank) { return publishers_[rank]; }
   [[nodiscard]] Subscriber& worker(std::size_t worker) { return subscribers_[worker]; }
   [[nodiscard]] std::size_t workers() const { return subscribers_.size(); }

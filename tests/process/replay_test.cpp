@@ -188,6 +188,19 @@ TEST_CASE("caps change the flushes, not the bits") {
   CHECK(report.at("high_water_bytes").at("flush_bucket").get<std::uint64_t>() <= 2 * 8192);
 }
 
+TEST_CASE("each rank sends its parameters in parts, in an order of its own, to the same bits") {
+  for (const std::vector<std::string>& caps :
+       {std::vector<std::string>{}, std::vector<std::string>{"--set", "actors.flush_bucket.cap=2KiB", "--set",
+                                                             "actors.gather_queue.max_round=2KiB"}}) {
+    std::vector<std::string> options{"--processes", "--parts", "7", "--json"};
+    options.insert(options.end(), caps.begin(), caps.end());
+    const Ended ended = run_command(replay_of_trace(options));
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    check_report(json::parse(ended.out));
+  }
+}
+
 TEST_CASE("one checkpoint is one seed") {
   const Scratch scratch;
   const std::string topology = scratch.write("small.toml", small_topology);

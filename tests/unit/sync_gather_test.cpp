@@ -727,6 +727,34 @@ TEST_CASE("the digests of versions that no gather brought come with the next tot
   REQUIRE((totals->digest_changes[0] == std::pair<std::uint32_t, std::uint64_t>{3, 210}));
 }
 
+TEST_CASE("a version that a rank left half done is never finished; once dropped, its digests come with the next") {
+  for (const bool first_aborts : {false, true}) {
+    GatherRoot root(2, 1, 100);
+    root.begin(sync::gather_of(1));
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      REQUIRE(root.on_offer(rank, offer_of(sync::gather_of(1), {}, 1)));
+      wire::CaptureReport report = report_of(1);
+      report.digest_changes = {{0, 5}};
+      report.aborted = (rank == 0) == first_aborts ? 1 : 0;
+      REQUIRE(root.on_report(rank, report));
+    }
+    REQUIRE(root.window_ended());
+    REQUIRE_FALSE(root.finished());
+    root.drop(sync::gather_of(1));
+    root.begin(sync::gather_of(2));
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      REQUIRE(root.on_offer(rank, offer_of(sync::gather_of(2), {}, 1)));
+      wire::CaptureReport report = report_of(2);
+      report.digest_changes = {{0, 7}};
+      REQUIRE(root.on_report(rank, report));
+    }
+    REQUIRE(root.window_ended());
+    const auto totals = root.finished();
+    REQUIRE(totals);
+    REQUIRE((totals->digest_changes == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{0, 24}}));
+  }
+}
+
 TEST_CASE("a catch-up gather follows its version's own, and tells no report twice") {
   GatherRoot root(1, 1, 100);
   root.begin(sync::gather_of(1));

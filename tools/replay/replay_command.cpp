@@ -107,7 +107,8 @@ bool replay_in_threads(const ReplayOptions& options, const Prepared& prepared, c
     inproc.overrides.emplace_back(text);
   const auto seats = std::make_shared<Seats>();
   for (std::uint32_t rank = 0; rank < prepared.sides->ranks(); ++rank)
-    seats->trainers.push_back({.topology = inproc.topology, .overrides = inproc.overrides, .rank = rank});
+    seats->trainers.push_back(
+      {.topology = inproc.topology, .overrides = inproc.overrides, .rank = rank, .parts = options.parts});
   for (std::uint32_t index = 0; index < prepared.sides->workers(); ++index)
     seats->workers.push_back(worker_seat(inproc, index));
   return run_in_threads(seats, prepared.sides, prepared.files, record, progress);
@@ -122,6 +123,8 @@ ChildProcess trainer_child(const ReplayOptions& options, std::uint32_t rank) {
   ChildProcess child{{Peer::Side::trainer, rank}, {"trainer", options.topology, "--rank", std::to_string(rank)}};
   append_all(child.arguments, "--set", options.overrides);
   append_all(child.arguments, "--checkpoints", options.checkpoints);
+  if (options.parts > 0)
+    child.arguments.insert(child.arguments.end(), {"--parts", std::to_string(options.parts)});
   return child;
 }
 

@@ -13,6 +13,7 @@ struct ReplayOptions {
   std::vector<std::string> checkpoints; ///< one a version: a file, an index or a folder
   std::vector<std::string> overrides;   ///< "key.path=value"
   bool processes = false;               ///< a process a peer, instead of a thread
+  std::size_t parts = 0;                ///< of an update, at random on each rank; 0: all parameters in one call
   std::string dump;                     ///< directory; empty: no dumps
   bool dump_each = false;
   std::string keep_flushes; ///< folder for a file a flush; empty: none

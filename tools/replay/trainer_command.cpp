@@ -62,9 +62,9 @@ ExitStatus trainer_command(const TrainerCommand& command) {
         if (!command.ties.is_child()) // the parent hears it all
           missed.note(event);
       };
-      auto ran =
-        run_trainer({command.topology, command.overrides, command.rank, command.listening_socket}, *sides, *files, told,
-                    command.ties.is_child() ? turns_from(command.ties.events_descriptor) : at_once());
+      auto ran = run_trainer(
+        {command.topology, command.overrides, command.rank, command.listening_socket, command.parts}, *sides, *files,
+        told, command.ties.is_child() ? turns_from(command.ties.events_descriptor) : at_once());
       if (ran && !missed.first.empty())
         return fail(Code::peer_failed, "not every version reached every worker; the first: {}", missed.first);
       return ran;

@@ -13,6 +13,7 @@ struct TrainerCommand {
   std::uint32_t rank = 0;
   std::vector<std::string> checkpoints; ///< one a version
   std::vector<std::string> overrides;   ///< "key.path=value"
+  std::size_t parts = 0;                ///< of an update; 0: all parameters in one call
   int listening_socket = -1;            ///< inherited from a parent, for the root
   ChildTies ties;
 };

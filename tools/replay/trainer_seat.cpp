@@ -3,7 +3,9 @@
 #include "exit_status.hpp"
 #include "shard_copy.hpp"
 
+#include <algorithm>
 #include <memory>
+#include <random>
 
 namespace deltawire::replay {
 
@@ -49,6 +51,25 @@ void take_values(std::span<const HeldShard> shards, const checkpoint::Checkpoint
       copy_shard(held.shard, held.element_bytes, file.find(held.name)->data.data(), held.data.get());
 }
 
+/// The same a part after the other, each sent as soon as it has its values, in an order that differs from rank to rank.
+Ticket publish_in_parts(Publisher& publisher, std::span<HeldShard> shards, const checkpoint::Checkpoint& file,
+                        std::uint64_t step, std::size_t parts) {
+  std::seed_seq seeds{static_cast<std::uint64_t>(publisher.rank()), step};
+  std::mt19937_64 random(seeds);
+  std::shuffle(shards.begin(), shards.end(), random);
+  Update update = publisher.begin(step);
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t begin = shards.size() * part / parts, end = shards.size() * (part + 1) / parts;
+    const std::span<HeldShard> now = shards.subspan(begin, end - begin);
+    take_values(now, file);
+    std::vector<std::string> names;
+    for (const HeldShard& held : now)
+      names.push_back(held.name);
+    update.send(names);
+  }
+  return update.finish();
+}
+
 } // namespace
 
 Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<const checkpoint::Checkpoint> files,
@@ -68,8 +89,12 @@ Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<
     for (std::size_t step = 0; step < files.size(); ++step) {
       if (!turns(step))
         return fail(Code::peer_failed, "the run was given up before version {}", step + 1);
-      take_values(shards, files[step]);
-      Ticket ticket = publisher.publish(step);
+      Ticket ticket = [&] {
+        if (seat.parts > 0)
+          return publish_in_parts(publisher, shards, files[step], step, seat.parts);
+        take_values(shards, files[step]);
+        return publisher.publish(step);
+      }();
       ticket.captured();
       const Outcome outcome = ticket.wait();
       if (seat.rank == 0)

@@ -16,6 +16,7 @@ struct TrainerSeat {
   std::vector<std::string> overrides;
   std::uint32_t rank = 0;
   int listening_socket = -1; ///< root: taken over by the publisher; -1: none
+  std::size_t parts = 0;     ///< of an update, at random, each rank its own; 0: all parameters in one call
 };
 
 /// Returns when every worker holds and has proven this many versions; false when the run is given up meanwhile. The

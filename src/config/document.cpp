@@ -17,6 +17,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -123,11 +124,12 @@ Result<std::string> read_text(const std::string& path) {
   std::ifstream stream{path, std::ios::binary};
   if (!stream)
     return fail(Code::invalid_topology, "cannot be read: {}", std::strerror(errno == 0 ? EIO : errno));
-  std::string text(max_file_bytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::string text; // grows with what is there, so that a small file takes little memory
+  std::array<char, 4096> part;
+  while (text.size() <= max_file_bytes && (stream.read(part.data(), part.size()) || stream.gcount() > 0))
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
   if (stream.bad())
     return fail(Code::invalid_topology, "cannot be read: {}", std::strerror(errno == 0 ? EIO : errno));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
   if (text.size() > max_file_bytes)
     return fail(Code::invalid_topology, "is larger than {} bytes, which no topology file is", max_file_bytes);
   return text;

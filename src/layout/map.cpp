@@ -483,12 +483,14 @@ Values coordinates_of(const Mesh& mesh, Index rank) {
   return values;
 }
 
-/// The value of a sum where each axis in it is where the sum is largest.
-Index largest(const Linear& sum, Index value, const Mesh& mesh, const Values& coordinates) {
+/// The value of a sum where each axis in it is where the sum is largest. Nothing past 2^62.
+std::optional<Index> largest(const Linear& sum, Values values, const Mesh& mesh) {
   for (const auto& [name, factor] : sum.terms)
     if (const auto axis = mesh.find(name))
-      value += factor * ((factor > 0 ? mesh.axes()[*axis].size - 1 : 0) - find_value(coordinates, name).value_or(0));
-  return value;
+      for (auto& [known, value] : values)
+        if (known == name)
+          value = factor > 0 ? mesh.axes()[*axis].size - 1 : 0;
+  return sum.at(values);
 }
 
 /// Values first, then the coordinates of axes.
@@ -604,6 +606,9 @@ private:
         const SliceItem& item = (*map_.of_slot.slice)[i];
         if (item.kind != SliceItem::Kind::computed || item.sum.open_names(all) != 1)
           continue;
+        if (viewed_[i] > static_cast<Index>(most_uses))
+          return fail(Code::limit_exceeded, "{}'{}' counts along a dim of slot '{}' of more than {} numbers",
+                      place_of(map_), item.sum.text, slot_, most_uses);
         for (Index number = 0; number < viewed_[i]; ++number) {
           std::string name;
           Values more = values;
@@ -800,7 +805,13 @@ Result<std::vector<MapUse>> uses_for_parameter(const Map& map, const std::string
         if (!value)
           return pass_on(std::move(value));
         use.slot_bound.back() = *value;
-        use.slot_most.back() = largest(item.sum, *value, mesh, coordinates);
+        if (!meant)
+          continue;
+        const auto most = largest(item.sum, numbers, mesh);
+        if (!most)
+          return fail(Code::limit_exceeded, "{}'{}' passes 2^62 on some rank, for parameter '{}'", place_of(map),
+                      item.sum.text, name);
+        use.slot_most.back() = *most;
       }
     }
     if (!meant)

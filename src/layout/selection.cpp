@@ -20,6 +20,11 @@ Index steps_in(const SliceItem& range) {
   return (range.range.end - range.range.begin + range.step - 1) / range.step;
 }
 
+/// product *= factor, unless it passes 2^63.
+bool multiply(Index& product, Index factor) {
+  return !__builtin_mul_overflow(product, factor, &product);
+}
+
 /// Parts i.. of one dim that are told to be one: those that follow with Link::same_dim.
 std::size_t group_end(const View& view, std::size_t i) {
   std::size_t end = i + 1;
@@ -169,14 +174,13 @@ std::optional<ShapeHint> shape_keeping(const Selection& selection, const std::ve
     for (; i < end; ++i) {
       const std::size_t at = items[order[i]];
       const SliceItem item = item_at(selection, at);
-      if (item.kind == SliceItem::Kind::range)
-        known *= steps_in(item);
-      else if (extents[at] != View::rest)
-        known *= extents[at];
-      else if (open)
-        return std::nullopt; // two that nothing tells apart
-      else
+      if (item.kind != SliceItem::Kind::range && extents[at] == View::rest) {
+        if (open)
+          return std::nullopt; // two that nothing tells apart
         open = at;
+      } else if (!multiply(known, item.kind == SliceItem::Kind::range ? steps_in(item) : extents[at])) {
+        return std::nullopt; // more than any target has
+      }
     }
     if (open) {
       if (known == 0 || target[merged] % known != 0)
@@ -203,7 +207,8 @@ std::optional<ShapeHint> shape_keeping(const Selection& selection, const std::ve
       hint.shape.push_back(extent);
       hint.open.push_back(least);
     } else {
-      hint.shape.back() *= extent;
+      if (!multiply(hint.shape.back(), extent))
+        return std::nullopt;
       hint.open.back() = hint.open.back() || least;
     }
   }
@@ -284,7 +289,8 @@ Result<Selected> select(const Selection& selection, const std::vector<Index>& bo
     if (!keeps_dim(item))
       continue;
     const Index count = item.kind == SliceItem::Kind::range ? steps_in(item) : extent;
-    kept.push_back({dim, count, item.step * weight, false});
+    // One position has no step: the slice's own may be past any dim.
+    kept.push_back({dim, count, count == 1 ? weight : item.step * weight, false});
     places.push_back({dim, !places.empty() && places.back().dim == dim ? places.back().nth + 1 : 0});
   }
   for (std::size_t d = 0; d < shape.size(); ++d) {

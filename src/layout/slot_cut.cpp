@@ -9,6 +9,7 @@ namespace deltawire::layout {
 namespace {
 
 constexpr std::uint64_t most_cells = std::uint64_t{1} << 20;
+constexpr std::uint64_t most_blocks = std::uint64_t{1} << 22;
 
 /// Appends `segment`, as part of the last one where it continues it affinely. A segment of one element has no stride of
 /// its own and takes the one that continues it.
@@ -63,8 +64,10 @@ public:
     if (auto made = make_cells(); !made)
       return made;
     list_cell_readers();
+    const std::size_t before = out_.blocks.size();
     for (const Claim& owner : owners_)
-      cut_owner(owner);
+      if (auto made = cut_owner(owner, most_blocks - (out_.blocks.size() - before)); !made)
+        return made;
     return {};
   }
 
@@ -204,14 +207,16 @@ private:
       }
   }
 
-  void cut_owner(const Claim& owner) {
+  /// `most`: blocks that it may add.
+  Result<void> cut_owner(const Claim& owner, std::uint64_t most) {
     pieces_.resize(dims_);
+    std::uint64_t blocks = 1;
     for (std::size_t d = 0; d < dims_; ++d) {
       std::vector<Segment> merged;
       for (const Segment& segment : owner.region->dims[d])
         append_merged(merged, 0, segment);
       if (merged.empty())
-        return;
+        return {};
       pieces_[d].clear();
       for (const Segment& segment : merged) {
         const Index end = segment.slot + segment.length;
@@ -225,6 +230,10 @@ private:
         }
       }
       group_pieces(d);
+      if (__builtin_mul_overflow(blocks, std::uint64_t{pieces_[d].size()}, &blocks) || blocks > most)
+        return fail(Code::limit_exceeded,
+                    "slot \"{}\" {}: rank {} provides it in parts that make more than {} blocks; cut fewer of its dims",
+                    slot_.name, to_string(slot_.shape), owner.process, most_blocks);
     }
     chosen_.assign(dims_, 0);
     for (bool more = true; more;) {
@@ -236,6 +245,7 @@ private:
           chosen_[d] = 0;
       }
     }
+    return {};
   }
 
   /// Joins pieces that follow each other at equal distances on every side: heads of a grouped parameter, dealt rows.

@@ -47,7 +47,8 @@ struct CutBlocks {
 
 /// Appends the slot's cells (none if it has no elements) and blocks to `out`. Requires that every region is valid for
 /// `shape` (segments sorted, disjoint, in range, addresses below 2^62) and that the owners cover every element exactly
-/// once. `out` points into `owners` and `readers`. Fails where the workers' shards make more than 2^20 cells.
+/// once. `out` points into `owners` and `readers`. Fails where the workers' shards make more than 2^20
+/// cells, or those and the owners' parts more than 2^22 blocks.
 [[nodiscard]] Result<void> cut_slot(const SlotSpec& slot, std::span<const Claim> owners, std::span<const Claim> readers,
                                     CutBlocks& out);
 

@@ -1,10 +1,13 @@
 // Publisher and Ticket over the trainer's supervisor. See include/deltawire/deltawire.hpp for the contract.
 #include "deltawire/deltawire.hpp"
 
+#include "actors/observer.hpp"
 #include "actors/opening.hpp"
 #include "actors/session.hpp"
 #include "actors/system.hpp"
 #include "actors/trainer_supervisor.hpp"
+
+#include "telemetry/log.hpp"
 
 #include <algorithm>
 
@@ -53,6 +56,10 @@ Outcome outcome_of(const wire::DeliveryReport& report) {
 
 } // namespace
 
+void set_log(std::function<void(std::string_view line)> sink) {
+  telemetry::set_log(std::move(sink));
+}
+
 std::string_view library_version() noexcept {
   return DELTAWIRE_VERSION;
 }
@@ -72,12 +79,16 @@ void Ticket::captured() {
 }
 
 Outcome Ticket::wait() {
-  return outcome_of(state_->promise->wait_report());
+  Outcome outcome = outcome_of(state_->promise->wait_report());
+  outcome.warnings = state_->promise->warnings();
+  return outcome;
 }
 
 struct Publisher::Implementation {
   std::shared_ptr<caf::actor_system> system; // first: outlives every handle below
   std::shared_ptr<actors::TrainerSetup> setup;
+  std::shared_ptr<actors::RankObserver> observer;
+  std::uint32_t metrics_index = 0;
   actors::TrainerSupervisorActor supervisor;
   bool connected = false;
   bool closed = false;
@@ -127,7 +138,9 @@ Publisher Publisher::open(const std::string& topology, TrainerOptions options) {
   setup->networks = std::make_shared<actors::Networks>();
   setup->status = std::make_shared<actors::SessionStatus>();
   setup->recorder = actors::make_recorder(setup->topology, fmt::format("rank {}", setup->rank));
+  setup->metrics = std::make_shared<telemetry::Registry>(telemetry::Labels{{"rank", std::to_string(setup->rank)}});
   auto implementation = std::make_unique<Implementation>();
+  implementation->metrics_index = options.metrics_index.value_or(setup->rank);
   implementation->setup = std::move(setup);
   return Publisher(std::move(implementation));
 }
@@ -179,9 +192,12 @@ void Publisher::connect() {
   if (self.setup->rank == 0)
     actors::require_port(self.setup->master, settings.sender.transport, adopted);
   self.connected = true;
+  self.observer = std::make_shared<actors::RankObserver>(self.setup->rank, self.setup->metrics);
+  actors::throw_failure(self.observer->serve(self.setup->topology.telemetry.prometheus, self.metrics_index));
   self.system = actors::shared_system();
   self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);
   throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
+  self.observer->connected(*self.setup->work, settings);
 }
 
 Ticket Publisher::publish(std::uint64_t step) {
@@ -196,6 +212,9 @@ Ticket Publisher::publish(std::uint64_t step) {
   promise->version = ++self.version;
   promise->step = step;
   promise->published_ns = telemetry::now_ns();
+  promise->observe = [observer = self.observer](const wire::DeliveryReport& report) {
+    return observer->update_over(report);
+  };
   self.tickets.push_back(promise);
   if (self.tickets.size() > 4)
     self.tickets.erase(self.tickets.begin()); // at most two run at a time; older ones are over
@@ -236,6 +255,8 @@ void Publisher::close() {
     actors::trace_path(self.setup->topology, self.setup->rank == 0 ? "" : fmt::format("rank{}", self.setup->rank)));
   self.setup->work.reset();
   self.system.reset();
+  if (self.observer)
+    self.observer->end();
   throw_failure(traced);
 }
 

@@ -1,5 +1,7 @@
 #include "actors/snapshotter.hpp"
 
+#include "actors/metered.hpp"
+
 #include <algorithm>
 
 namespace deltawire::actors {
@@ -121,7 +123,9 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
   initial.log_cap = settings.log_cap;
   initial.fold = settings.fold;
   initial.work = std::move(work);
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, "snapshotter", true, initial.work->counters.differ, "differ", cap_of(settings.inflight)),
     [self](const CaptureRequest& request) {
       self->state.waiting.push_back(request);
       abandon_if_busy(self);

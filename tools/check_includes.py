@@ -41,6 +41,7 @@ LIBRARIES = {
     "Boost": (("boost/",), {"src/transport"}),
     "cereal": (("cereal/",), {"src/wire"}),
     "toml++": (("toml++/",), {"src/config"}),
+    "prometheus-cpp": (("prometheus/",), {"src/telemetry"}),
     "Highway": (("hwy/",), {"kernels"}),
     "CUDA or NCCL": (("cuda", "nccl"), {"kernels", "src/transport"}),
 }

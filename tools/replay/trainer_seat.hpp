@@ -5,6 +5,7 @@
 #include "inputs.hpp"
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@ struct TrainerSeat {
   std::string topology;
   std::vector<std::string> overrides;
   std::uint32_t rank = 0;
-  int listening_socket = -1; ///< root: taken over by the publisher; -1: none
+  int listening_socket = -1;                    ///< root: taken over by the publisher; -1: none
+  std::optional<std::uint32_t> metrics_index{}; ///< as the facade's
 };
 
 /// Returns when every worker holds and has proven this many versions; false when the run is given up meanwhile. The

@@ -33,6 +33,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .tile b { display: block; font-size: 21px; font-weight: 600; font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
 .ok { color: var(--ok); } .bad { color: var(--bad); }
 .notes { background: var(--notebg); } .notes li { margin: 4px 0; }
+svg + h2 { margin-top: 16px; }
 svg { display: block; max-width: 100%; height: auto; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .name { fill: var(--ink); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; font-size: 13.5px; }
 th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
@@ -111,7 +112,8 @@ std::string tiles(const Run& run) {
   std::string out = "<div class=\"tiles\">\n";
   out += run.verified ? tile("verified", "every version on every worker, bit for bit", "ok")
                       : tile("not verified", "see the messages of the run", "bad");
-  out += tile(fmt::format("{}", run.updates.size()), fmt::format("updates, {} of them seeds", seeds));
+  out += tile(fmt::format("{}", run.updates.size()),
+              fmt::format("updates, {} of them {}", seeds, seeds == 1 ? "a seed" : "seeds"));
   out += tile(fmt::format("{:.2f} %", 100 * median(of_deltas(run, density))), "changed in an update (median)");
   out += tile(bytes(median(sent)), seeds > 0 && seed > 0 && !sent.empty()
                                      ? fmt::format("on the wire for an update (median), {:.1f} % of a seed",

@@ -1,5 +1,7 @@
 #include "actors/applier.hpp"
 
+#include "actors/metered.hpp"
+
 #include <algorithm>
 #include <exception>
 #include <map>
@@ -172,7 +174,8 @@ void flush(Self self, const FrameArrived& frame) {
   state.staging.end = end.time_since_epoch().count();
   state.work->recorder->span(state.lane, "stage", begin, end,
                              {{"sequence", static_cast<std::int64_t>(header.sequence)},
-                              {"bytes", static_cast<std::int64_t>(header.payload_bytes)}});
+                              {"bytes", static_cast<std::int64_t>(header.payload_bytes)}},
+                             {.in = telemetry::flow_number({header.delivery, state.work->worker, header.sequence})});
   state.control->send(wire::FlushStaged{header.delivery, header.sequence, header.payload_bytes}, header.delivery);
   verify_if_complete(self);
 }
@@ -351,7 +354,9 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
   initial.changes.resize(initial.work->names.size());
   for (Change& change : initial.changes)
     change.name.reserve(longest);
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, "applier", false, initial.high_water, "applier", cap_of(initial.work->stage_cap)),
     [self](const FrameArrived& frame) {
       switch (frame.header.type) {
       case static_cast<std::uint16_t>(wire::FrameType::flush):

@@ -32,6 +32,7 @@ struct WorkerWork {
   std::function<void(Version, std::span<const Change>)> on_commit;
   std::atomic<Version> version{0}; ///< served; read by the facade
   std::shared_ptr<telemetry::Recorder> recorder;
+  std::shared_ptr<telemetry::Registry> metrics; ///< none: nothing is measured
 };
 
 struct ApplierState {

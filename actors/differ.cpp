@@ -1,5 +1,7 @@
 #include "actors/differ.hpp"
 
+#include "actors/metered.hpp"
+
 #include <map>
 
 namespace deltawire::actors {
@@ -105,7 +107,9 @@ DifferActor::behavior_type differ(DifferActor::stateful_pointer<DifferState> sel
   initial.encoder = std::make_unique<delta::PieceEncoder>(work->piece_limit, work->encoding);
   initial.lane = fmt::format("rank {}: differ {}", work->rank, number);
   initial.work = std::move(work);
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, fmt::format("differ {}", number)),
     [self](const Meet& meet) { self->state.colleagues = meet.colleagues; },
     [self](const ChunkTask& task) {
       DifferState& state = self->state;

@@ -1,5 +1,7 @@
 #include "actors/flush_bucket.hpp"
 
+#include "actors/metered.hpp"
+
 namespace deltawire::actors {
 namespace {
 
@@ -40,6 +42,9 @@ void advance(Self self) {
     FlushSealed sealed{state.gather, step->flush->sequence, {}};
     for (sync::FlushAssembly::Part& part : step->flush->parts)
       sealed.parts.push_back({part.route, std::make_shared<const Bytes>(std::move(part.payload)), part.pieces});
+    state.work->recorder->span("rank 0: flush bucket", "seal", begin, telemetry::now(),
+                               {{"flush", static_cast<std::int64_t>(sealed.sequence)}},
+                               {.out = telemetry::flow_number({sealed.gather, sealed.sequence})});
     self->send(state.colleagues->sender, std::move(sealed));
   }
   if (state.gathered && state.assembly->finished()) {
@@ -60,7 +65,9 @@ FlushBucketActor::behavior_type flush_bucket(Self self, std::shared_ptr<RankWork
   FlushBucketState& initial = self->state;
   initial.work = std::move(work);
   initial.assembly = std::make_unique<sync::FlushAssembly>(cap, std::move(routes));
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, "flush bucket", false, initial.work->counters.flush_bucket, "flush bucket", cap_of(cap, 2)),
     [self](const GatherBegin& begin) {
       FlushBucketState& state = self->state;
       state.gather = begin.gather;

@@ -1,5 +1,6 @@
 #include "actors/gather_queue.hpp"
 
+#include "actors/metered.hpp"
 #include "sync/agreement.hpp"
 
 #include <algorithm>
@@ -254,7 +255,10 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
   initial.settings = settings;
   if (initial.root)
     schedule_tick(self);
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, "gather queue", false, initial.work->counters.gather_queue, "gather queue",
+             cap_of(settings.max_round)),
     [self](const ChunkEncoded& encoded) {
       GatherQueueState& state = self->state;
       if (state.rank->dropped(encoded.chunk->gather))

@@ -1,5 +1,6 @@
 #include "actors/opening.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
@@ -32,7 +33,10 @@ void require_port(const std::string& master, config::TransportKind kind, bool ad
 std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology, const std::string& process) {
   if (topology.telemetry.trace.empty())
     return std::make_shared<telemetry::Recorder>();
-  return std::make_shared<telemetry::Recorder>(process, static_cast<std::int64_t>(::getpid()));
+  // Ranks and workers of one process are processes of the view, too: numbers past those that the system gives.
+  static std::atomic<std::int64_t> recorders{0};
+  constexpr std::int64_t most_pids = 1 << 22;
+  return std::make_shared<telemetry::Recorder>(process, ::getpid() + most_pids * recorders++);
 }
 
 std::string trace_path(const config::Topology& topology, const std::string& process) {

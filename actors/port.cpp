@@ -89,7 +89,16 @@ std::uint64_t Port::send_described(wire::FrameHeader header, std::shared_ptr<con
   outgoing.header.assign(bytes.begin(), bytes.end());
   outgoing.body = std::move(payload);
   connection_->send(std::move(outgoing), std::move(done));
+  if (auto* traffic = this->traffic())
+    traffic->sent.add(bytes.size() + header.payload_bytes);
   return bytes.size() + header.payload_bytes;
+}
+
+telemetry::Traffic::Channel* Port::traffic() const noexcept {
+  telemetry::Traffic* traffic = routes_->traffic();
+  if (traffic == nullptr)
+    return nullptr;
+  return identified() && channel_ == wire::Channel::data ? &traffic->data : &traffic->control;
 }
 
 void Port::close() {
@@ -98,6 +107,8 @@ void Port::close() {
 
 void Port::on_frame(transport::Incoming&& incoming) {
   frames_.fetch_add(1, std::memory_order_relaxed);
+  if (auto* traffic = this->traffic())
+    traffic->received.add(incoming.header.size() + incoming.body.size());
   const auto refuse = [this](const Failure& failure) {
     connection_->abort(Failure{failure.code, fmt::format("{}: {}", name(), failure.message)});
   };

@@ -4,6 +4,7 @@
 
 #include "actors/interfaces.hpp"
 
+#include "telemetry/actor_meter.hpp"
 #include "wire/encode.hpp"
 
 #include <atomic>
@@ -20,6 +21,10 @@ public:
   void set_delivery(caf::actor actor);
   void clear();
 
+  /// What ports count their bytes in. Before the first port; none: they do not count.
+  void set_traffic(std::shared_ptr<telemetry::Traffic> traffic) { traffic_ = std::move(traffic); }
+  [[nodiscard]] telemetry::Traffic* traffic() const noexcept { return traffic_.get(); }
+
   /// gather messages, delivery messages (root: Sender, worker: Applier), all else the supervisor's.
   [[nodiscard]] caf::actor find(std::uint16_t frame_type) const;
   [[nodiscard]] caf::actor supervisor() const;
@@ -29,6 +34,7 @@ private:
   caf::actor supervisor_;
   caf::actor gather_;
   caf::actor delivery_;
+  std::shared_ptr<telemetry::Traffic> traffic_;
 };
 
 class Port : public std::enable_shared_from_this<Port> {
@@ -76,6 +82,7 @@ public:
 
 private:
   void on_frame(transport::Incoming&& incoming);
+  [[nodiscard]] telemetry::Traffic::Channel* traffic() const noexcept;
 
   std::shared_ptr<transport::Connection> connection_;
   std::shared_ptr<Routes> routes_;

@@ -1,12 +1,15 @@
 // Publisher and Ticket over the trainer's supervisor. See include/deltawire/deltawire.hpp for the contract.
 #include "deltawire/deltawire.hpp"
 
+#include "actors/observer.hpp"
 #include "actors/opening.hpp"
 #include "actors/session.hpp"
 #include "actors/system.hpp"
 #include "actors/trainer_supervisor.hpp"
 #include "layout/owner.hpp"
 #include "sync/update_parts.hpp"
+
+#include "telemetry/log.hpp"
 
 #include <algorithm>
 
@@ -56,6 +59,10 @@ Outcome outcome_of(const wire::DeliveryReport& report) {
 
 } // namespace
 
+void set_log(std::function<void(std::string_view line)> sink) {
+  telemetry::set_log(std::move(sink));
+}
+
 std::string_view library_version() noexcept {
   return DELTAWIRE_VERSION;
 }
@@ -104,12 +111,16 @@ void Ticket::captured() {
 }
 
 Outcome Ticket::wait() {
-  return outcome_of(state_->promise->wait_report());
+  Outcome outcome = outcome_of(state_->promise->wait_report());
+  outcome.warnings = state_->promise->warnings();
+  return outcome;
 }
 
 struct Publisher::Implementation {
   std::shared_ptr<caf::actor_system> system; // first: outlives every handle below
   std::shared_ptr<actors::TrainerSetup> setup;
+  std::shared_ptr<actors::RankObserver> observer;
+  std::uint32_t metrics_index = 0;
   actors::TrainerSupervisorActor supervisor;
   bool connected = false;
   bool closed = false;
@@ -193,7 +204,9 @@ Publisher Publisher::open(const std::string& topology, TrainerOptions options) {
   setup->networks = std::make_shared<actors::Networks>();
   setup->status = std::make_shared<actors::SessionStatus>();
   setup->recorder = actors::make_recorder(setup->topology, fmt::format("rank {}", setup->rank));
+  setup->metrics = std::make_shared<telemetry::Registry>(telemetry::Labels{{"rank", std::to_string(setup->rank)}});
   auto implementation = std::make_unique<Implementation>();
+  implementation->metrics_index = options.metrics_index.value_or(setup->rank);
   implementation->setup = std::move(setup);
   return Publisher(std::move(implementation));
 }
@@ -263,9 +276,12 @@ void Publisher::connect() {
     }
   self.export_rule = nullptr;
   self.connected = true;
+  self.observer = std::make_shared<actors::RankObserver>(self.setup->rank, self.setup->metrics);
+  actors::throw_failure(self.observer->serve(self.setup->topology.telemetry.prometheus, self.metrics_index));
   self.system = actors::shared_system();
   self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);
   throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
+  self.observer->connected(*self.setup->work, settings);
   for (const actors::HeldTensor& held : self.setup->tensors)
     self.names.push_back(held.tensor.name);
   self.captured.resize(self.names.size());
@@ -292,6 +308,7 @@ std::shared_ptr<actors::TicketPromise> Publisher::Implementation::start(std::uin
   promise->step = step;
   promise->in_parts = in_parts;
   promise->published_ns = telemetry::now_ns();
+  promise->observe = [seen = observer](const wire::DeliveryReport& report) { return seen->update_over(report); };
   tickets.push_back(promise);
   if (tickets.size() > 4)
     tickets.erase(tickets.begin()); // at most two run at a time; older ones are over
@@ -412,6 +429,8 @@ void Publisher::close() {
     actors::trace_path(self.setup->topology, self.setup->rank == 0 ? "" : fmt::format("rank{}", self.setup->rank)));
   self.setup->work.reset();
   self.system.reset();
+  if (self.observer)
+    self.observer->end();
   throw_failure(traced);
 }
 

@@ -38,6 +38,7 @@ struct RankWork {
   delta::Encoding encoding; ///< what differs may choose from
   RankCounters counters;
   std::shared_ptr<telemetry::Recorder> recorder;
+  std::shared_ptr<telemetry::Registry> metrics; ///< none: nothing is measured
 
   /// What changed in one capture, of one chunk.
   struct CaptureLog {

@@ -1,5 +1,7 @@
 #include "actors/sender.hpp"
 
+#include "actors/metered.hpp"
+
 #include <algorithm>
 #include <fstream>
 #include <numeric>
@@ -53,11 +55,12 @@ void send_flush(Self self, const FlushSealed& flush) {
         continue;
       header.sequence = state.delivery->frame_sent(w, part.payload->size());
       const telemetry::TimePoint now = telemetry::now();
-      state.work->recorder->span("rank 0: sender", "frame", now, now,
+      state.bytes_sent[w] += state.ports.data[w]->send_described(header, part.payload);
+      state.work->recorder->span("rank 0: sender", "frame", now, telemetry::now(),
                                  {{"worker", w},
                                   {"sequence", static_cast<std::int64_t>(header.sequence)},
-                                  {"flush", static_cast<std::int64_t>(flush.sequence)}});
-      state.bytes_sent[w] += state.ports.data[w]->send_described(header, part.payload);
+                                  {"flush", static_cast<std::int64_t>(flush.sequence)}},
+                                 {.out = telemetry::flow_number({header.delivery, w, header.sequence})});
       ++state.flushes_sent[w];
       state.pieces_sent[w] += part.pieces;
     }
@@ -283,7 +286,8 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
     state.work->recorder->span("rank 0: sender", "flush on the wire", state.flush_begin, now,
                                {{"flush", static_cast<std::int64_t>(state.flush_sequence)},
                                 {"version", static_cast<std::int64_t>(state.begun.version)},
-                                {"seed", state.plan.kind == wire::DeliveryKind::seed ? 1 : 0}});
+                                {"seed", state.plan.kind == wire::DeliveryKind::seed ? 1 : 0}},
+                               {.in = telemetry::flow_number({state.gather, state.flush_sequence})});
     self->send(state.colleagues->flush_bucket, FlushCredit{state.gather});
   }
   if (actions.over)
@@ -334,7 +338,9 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
   initial.flushes_sent.resize(workers);
   initial.pieces_sent.resize(workers);
   schedule_tick(self);
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, "sender"),
     [self](const UpdateBegin& begin) { begin_update(self, begin); },
     [self](const GatherFinished& finished) { take_totals(self->state, finished); },
     [self](const FlushSealed& flush) {

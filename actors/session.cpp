@@ -26,9 +26,16 @@ void TicketPromise::set_captured() {
 }
 
 void TicketPromise::set_report(wire::DeliveryReport report) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (report_)
+      return; // fulfilled by the supervisor alone: nobody else is about to
+  }
+  // Outside the lock: warnings go to the program's own log.
+  std::vector<std::string> warnings = observe ? observe(report) : std::vector<std::string>{};
   const std::lock_guard lock(mutex_);
-  if (!report_)
-    report_ = std::move(report);
+  report_ = std::move(report);
+  warnings_ = std::move(warnings);
   changed_.notify_all();
 }
 
@@ -41,6 +48,11 @@ wire::DeliveryReport TicketPromise::wait_report() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return report_.has_value(); });
   return *report_;
+}
+
+std::vector<std::string> TicketPromise::warnings() {
+  const std::lock_guard lock(mutex_);
+  return warnings_;
 }
 
 void SessionStatus::fail(const Failure& failure) {

@@ -57,6 +57,8 @@ private:
 
 /// One publish(), or update in parts, under way. Thread-safe; each half is fulfilled once.
 struct TicketPromise {
+  /// Called with the report before anyone who waits gets it; gives the warnings that go with it. May be empty.
+  std::function<std::vector<std::string>(const wire::DeliveryReport&)> observe;
   std::uint64_t version = 0;
   std::uint64_t step = 0;
   bool in_parts = false;
@@ -66,12 +68,15 @@ struct TicketPromise {
   void set_report(wire::DeliveryReport report);
   void wait_captured();
   [[nodiscard]] wire::DeliveryReport wait_report();
+  /// Of the report; empty before.
+  [[nodiscard]] std::vector<std::string> warnings();
 
 private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool captured_ = false;
   std::optional<wire::DeliveryReport> report_;
+  std::vector<std::string> warnings_;
 };
 
 /// How the session stands, for calls that must fail at once. Thread-safe.
@@ -111,6 +116,7 @@ struct TrainerSetup {
   std::shared_ptr<Networks> networks;
   std::shared_ptr<SessionStatus> status;
   std::shared_ptr<telemetry::Recorder> recorder;
+  std::shared_ptr<telemetry::Registry> metrics;
   std::shared_ptr<RankWork> work; ///< set by the agreement; the facade's rebind() reaches memory through it
 };
 
@@ -127,6 +133,7 @@ struct WorkerSetup {
   std::shared_ptr<Networks> networks;
   std::shared_ptr<SessionStatus> status;
   std::shared_ptr<telemetry::Recorder> recorder;
+  std::shared_ptr<telemetry::Registry> metrics;
   std::vector<layout::SlotSpec> catalogue; ///< set when the root has sent it
   std::shared_ptr<struct WorkerWork> work; ///< set by the agreement
 };

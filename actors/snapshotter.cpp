@@ -1,5 +1,7 @@
 #include "actors/snapshotter.hpp"
 
+#include "actors/metered.hpp"
+
 #include <algorithm>
 
 namespace deltawire::actors {
@@ -190,7 +192,9 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
   initial.first_captured.resize(work->chunks.size());
   initial.chunk_parts = std::make_unique<sync::ChunkParts>(work->chunks, work->blocks);
   initial.work = std::move(work);
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.work, "snapshotter", true, initial.work->counters.differ, "differ", cap_of(settings.inflight)),
     [self](const CaptureRequest& request) {
       self->state.waiting.push_back(request);
       abandon_if_busy(self);

@@ -1,6 +1,7 @@
 // Subscriber over the worker's supervisor. See include/deltawire/deltawire.hpp for the contract.
 #include "deltawire/deltawire.hpp"
 
+#include "actors/observer.hpp"
 #include "actors/opening.hpp"
 #include "actors/session.hpp"
 #include "actors/system.hpp"
@@ -13,6 +14,8 @@ using actors::throw_failure;
 struct Subscriber::Implementation {
   std::shared_ptr<caf::actor_system> system; // first: outlives every handle below
   std::shared_ptr<actors::WorkerSetup> setup;
+  std::shared_ptr<telemetry::Endpoint> endpoint;
+  std::uint32_t metrics_index = 0;
   actors::WorkerSupervisorActor supervisor;
   bool met = false;
   bool started = false;
@@ -23,6 +26,8 @@ struct Subscriber::Implementation {
       return;
     actors::require_port(setup->master, setup->topology.actors.sender.transport, false);
     met = true;
+    endpoint = actors::value_or_throw(
+      actors::serve_metrics(setup->topology.telemetry.prometheus, metrics_index, setup->metrics));
     system = actors::shared_system();
     supervisor = system->spawn(actors::worker_supervisor, setup);
     throw_failure(actors::ask<actors::ConnectRequest>(supervisor));
@@ -63,7 +68,10 @@ Subscriber Subscriber::open(const std::string& topology, WorkerOptions options) 
   setup->networks = std::make_shared<actors::Networks>();
   setup->status = std::make_shared<actors::SessionStatus>();
   setup->recorder = actors::make_recorder(setup->topology, fmt::format("worker {}", setup->worker));
+  setup->metrics = std::make_shared<telemetry::Registry>(telemetry::Labels{{"worker", std::to_string(setup->worker)}});
   auto implementation = std::make_unique<Implementation>();
+  implementation->metrics_index =
+    options.metrics_index.value_or(static_cast<std::uint32_t>(setup->topology.trainer.mesh.size()) + setup->worker);
   implementation->setup = std::move(setup);
   return Subscriber(std::move(implementation));
 }
@@ -109,6 +117,7 @@ void Subscriber::start() {
   self.before_start("start()");
   self.meet();
   self.started = true;
+  self.setup->on_commit = actors::counted(self.setup->metrics, std::move(self.setup->on_commit));
   throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
 }
 
@@ -141,6 +150,7 @@ void Subscriber::close() {
   const auto traced =
     self.setup->recorder->write(actors::trace_path(self.setup->topology, fmt::format("worker{}", self.setup->worker)));
   self.system.reset();
+  self.endpoint.reset();
   throw_failure(traced);
 }
 

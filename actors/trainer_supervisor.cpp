@@ -3,6 +3,7 @@
 #include "actors/differ.hpp"
 #include "actors/flush_bucket.hpp"
 #include "actors/gather_queue.hpp"
+#include "actors/metered.hpp"
 #include "actors/sender.hpp"
 #include "actors/snapshotter.hpp"
 #include "layout/block_check.hpp"
@@ -241,6 +242,7 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
                               *limit, std::move(bases));
   setup.work->recorder = setup.recorder;
   setup.work->slots = slots;
+  setup.work->metrics = setup.metrics;
   setup.work->encoding = encoding_of(actors.flush_bucket);
 
   auto colleagues = std::make_shared<Colleagues>();
@@ -771,6 +773,8 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
   TrainerSupervisorState& initial = self->state;
   initial.setup = std::move(setup);
   initial.routes = std::make_shared<Routes>();
+  if (initial.setup->metrics)
+    initial.routes->set_traffic(std::make_shared<telemetry::Traffic>(initial.setup->metrics));
   initial.routes->set_supervisor(caf::actor_cast<caf::actor>(TrainerSupervisorActor{self}));
   self->set_down_handler([self](caf::down_msg& down) {
     TrainerSupervisorState& state = self->state;
@@ -779,7 +783,9 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
       return end_if_done(self);
     fail_session(self, Failure{Code::internal, fmt::format("an actor ended unexpectedly: {}", to_string(down.reason))});
   });
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.setup, "supervisor"),
     [self](const ConnectRequest& request) { connect(self, request); },
     [self](const PublishRequest& request) {
       TrainerSupervisorState& state = self->state;

@@ -1,5 +1,6 @@
 #include "actors/worker_supervisor.hpp"
 
+#include "actors/metered.hpp"
 #include "layout/block_check.hpp"
 #include "sync/agreement.hpp"
 
@@ -76,6 +77,7 @@ Result<void> spawn_applier(Self self, wire::Agreement&& agreement) {
   work->on_pause = setup.on_pause;
   work->on_commit = setup.on_commit;
   work->recorder = setup.recorder;
+  work->metrics = setup.metrics;
   setup.work = work;
   state.applier =
     self->spawn<caf::detached>(applier, work, state.control, caf::actor_cast<caf::actor>(WorkerSupervisorActor{self}));
@@ -174,6 +176,8 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
   WorkerSupervisorState& initial = self->state;
   initial.setup = std::move(setup);
   initial.routes = std::make_shared<Routes>();
+  if (initial.setup->metrics)
+    initial.routes->set_traffic(std::make_shared<telemetry::Traffic>(initial.setup->metrics));
   initial.routes->set_supervisor(caf::actor_cast<caf::actor>(WorkerSupervisorActor{self}));
   self->set_down_handler([self](caf::down_msg& down) {
     WorkerSupervisorState& state = self->state;
@@ -183,7 +187,9 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     fail_session(self,
                  Failure{Code::internal, fmt::format("the applier ended unexpectedly: {}", to_string(down.reason))});
   });
-  return {
+  return Metered{
+    self,
+    meter_of(*initial.setup, "supervisor"),
     [self](const ConnectRequest& request) {
       WorkerSupervisorState& state = self->state;
       state.connect_answer = request.answer;

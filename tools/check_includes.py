@@ -25,6 +25,7 @@ ROOMS = {
         "src/config", "src/telemetry", "src/sync",
     },
     "tools/replay/proof": {"src/checkpoint", "src/config"},  # an oracle of the product: no code of src/layout
+    "tools/top": {"src/config", "tools"},  # over HTTP and text only
     "tools": {
         "kernels", "include/deltawire", "src/layout", "src/delta", "src/transport", "src/wire", "src/checkpoint",
         "src/config", "src/telemetry", "src/sync",
@@ -38,9 +39,10 @@ SHARED = {"deltawire/dtype.hpp", "deltawire/error.hpp", "result.hpp"}
 # but in `include` and `kernels`.
 LIBRARIES = {
     "CAF": (("caf/",), {"actors"}),
-    "Boost": (("boost/",), {"src/transport"}),
+    "Boost": (("boost/",), {"src/transport", "tools/top"}),
     "cereal": (("cereal/",), {"src/wire"}),
     "toml++": (("toml++/",), {"src/config"}),
+    "prometheus-cpp": (("prometheus/",), {"src/telemetry"}),
     "Highway": (("hwy/",), {"kernels"}),
     "CUDA or NCCL": (("cuda", "nccl"), {"kernels", "src/transport"}),
 }

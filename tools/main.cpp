@@ -11,6 +11,8 @@
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
 #include "replay/worker_command.hpp"
+#include "report/report_command.hpp"
+#include "top/top_command.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -166,6 +168,27 @@ void declare_bench_peer(CLI::App& app, deltawire::bench::PeerCommand& options) {
   add_ties(command, options.ties);
 }
 
+void declare_top(CLI::App& app, deltawire::top::TopOptions& options) {
+  CLI::App& command =
+    *app.add_subcommand("top", "Watch the actors and workers of a running session (telemetry.prometheus)");
+  command.add_option("address", options.addresses, "Where metrics are served; of several, one view")
+    ->type_name("ADDRESS")
+    ->required();
+  command.add_option("--interval", options.interval_s, "Seconds between frames")
+    ->type_name("SECONDS")
+    ->check(CLI::Range(0.05, 3600.0))
+    ->capture_default_str();
+  command.add_flag("--once", options.once, "One frame, and the end");
+}
+
+void declare_report(CLI::App& app, deltawire::report::ReportOptions& options) {
+  CLI::App& command = *app.add_subcommand("report", "Make a page to look at of a run's report and traces");
+  command.add_option("run", options.run, "As replay --report writes it")->type_name("RUN.json")->required();
+  command.add_option("--trace", options.traces, "Files of telemetry.trace: one a rank and worker")
+    ->type_name("TRACE.json");
+  command.add_option("-o,--output", options.output, "The page")->type_name("FILE.html")->required();
+}
+
 ExitStatus usage_error(const std::string& message) {
   print_error({deltawire::Code::invalid_argument, message + "; see --help"});
   return ExitStatus::bad_input;
@@ -195,6 +218,8 @@ ExitStatus run(int argc, char** argv) {
   deltawire::bench::BenchOptions bench;
   deltawire::bench::PeerCommand bench_peer;
   deltawire::inspect::InspectOptions inspect;
+  deltawire::top::TopOptions top;
+  deltawire::report::ReportOptions report;
   declare_replay(app, replay);
   declare_trainer(app, trainer);
   declare_worker(app, worker);
@@ -203,6 +228,8 @@ ExitStatus run(int argc, char** argv) {
   declare_bench(app, bench);
   declare_bench_peer(app, bench_peer);
   declare_inspect(app, inspect);
+  declare_top(app, top);
+  declare_report(app, report);
 
   if (const std::string name = unknown_command(app, argc, argv); !name.empty())
     return usage_error("unknown command \"" + name + "\"");
@@ -224,6 +251,10 @@ ExitStatus run(int argc, char** argv) {
     return deltawire::plan::plan_command(plan);
   if (app.got_subcommand("inspect"))
     return deltawire::inspect::inspect_command(inspect);
+  if (app.got_subcommand("top"))
+    return deltawire::top::top_command(top);
+  if (app.got_subcommand("report"))
+    return deltawire::report::report_command(report);
   if (app.got_subcommand("bench"))
     return deltawire::bench::bench_command(bench);
   if (app.got_subcommand("bench-peer"))

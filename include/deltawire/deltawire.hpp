@@ -28,6 +28,11 @@ using Version = std::uint64_t;
 /// deltawire's own version, e.g. "0.1.0".
 [[nodiscard]] std::string_view library_version() noexcept;
 
+/// Takes over the lines that deltawire says while it runs (warnings, where metrics are served); without it, or with an
+/// empty function, they go to standard error. `sink` gets them without a newline, on threads of deltawire, and must not
+/// throw. Thread-safe.
+void set_log(std::function<void(std::string_view line)> sink);
+
 // What an update came to
 // -----------------------------------------------------------------------------------------------
 
@@ -76,6 +81,7 @@ struct Outcome {
   PhaseSeconds phase_s;
   HighWaterBytes high_water;
   std::vector<WorkerOutcome> workers;
+  std::vector<std::string> warnings; ///< that this update led to on this rank, each said once; also lines of the log
 };
 
 /// One update under way. Copies share it. Thread-safe.
@@ -105,6 +111,9 @@ struct TrainerOptions {
   std::optional<std::uint32_t> world{}; ///< else from WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS
   std::vector<std::string> overrides{}; ///< "key.path=value" over the file
   int listening_socket = -1;            ///< root: adopt this listening socket instead of opening transport.master
+  /// Added to the port of telemetry.prometheus, so that processes of one host get ports of their own; else the rank.
+  /// Ranks and workers of one process that have the same share one endpoint.
+  std::optional<std::uint32_t> metrics_index{};
 };
 
 /// A parameter as this rank holds it.
@@ -264,6 +273,7 @@ private:
 struct WorkerOptions {
   std::uint32_t worker = 0; ///< global index = dp_index * workers_per_replica + local rank
   std::vector<std::string> overrides{};
+  std::optional<std::uint32_t> metrics_index{}; ///< as TrainerOptions'; else the number of trainer ranks + worker
 };
 
 /// A parameter as the topology implies it for this worker.

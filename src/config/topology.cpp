@@ -354,7 +354,12 @@ void read_telemetry(const Value* table, Telemetry& out, ErrorList& errors) {
   Section section{table, "telemetry", errors};
   section.read_text("trace", out.trace);
   section.read_text("flushes", out.flushes);
-  section.not_yet({"prometheus"});
+  if (const Value* prometheus = section.take("prometheus", Value::Kind::text)) {
+    if (auto address = parse_address(prometheus->text))
+      out.prometheus = prometheus->text;
+    else
+      section.refuse(address.error().code, "prometheus", address.error().message);
+  }
   section.finish();
 }
 

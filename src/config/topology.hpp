@@ -92,6 +92,9 @@ struct Actors {
 struct Telemetry {
   std::string flushes; ///< folder that the root writes every flush to, for `deltawire inspect`; empty: none
   std::string trace;   ///< path of the trace-event file; empty: none
+  /// Where metrics are served, "host:port", by the process of index 0: each process adds its index to the port, unless
+  /// that is 0, which is any free port. Empty: nowhere.
+  std::string prometheus;
 };
 
 struct Topology {

@@ -5,53 +5,91 @@
 
 namespace deltawire::telemetry {
 
-namespace {
-
-[[maybe_unused]] bool is_metric_name(std::string_view name) {
-  return name.starts_with("deltawire_") && std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-         });
+template <class Metric>
+Metric& Registry::find_or_make(const Family& family, const Labels& labels, std::deque<Metric>& metrics) {
+  const std::lock_guard lock{mutex_};
+  const auto [series, added] = series_.try_emplace(Key{family.name, labels}, Series{family.kind, metrics.size()});
+  if (added) {
+    families_.emplace(family.name, &family);
+    metrics.emplace_back();
+  }
+  assert(series->second.kind == family.kind);
+  return metrics[series->second.index];
 }
 
-template <class Entries>
-auto& find_or_make(Entries& entries, std::string_view name, std::string_view description) {
-  auto found = entries.find(name);
-  if (found == entries.end()) {
-    auto entry = std::make_unique<typename Entries::mapped_type::element_type>();
-    entry->description = description;
-    found = entries.emplace(std::string{name}, std::move(entry)).first;
+Counter& Registry::counter(const Family& family, const Labels& labels) {
+  assert(family.kind == Kind::counter);
+  return find_or_make(family, labels, counters_);
+}
+
+Gauge& Registry::gauge(const Family& family, const Labels& labels) {
+  assert(family.kind == Kind::gauge);
+  return find_or_make(family, labels, gauges_);
+}
+
+Histogram& Registry::histogram(const Family& family, const Labels& labels) {
+  assert(family.kind == Kind::histogram);
+  return find_or_make(family, labels, histograms_);
+}
+
+namespace {
+
+Sample sample_of(const Histogram& histogram, double scale) {
+  Sample sample;
+  for (std::size_t b = 0; b < Histogram::bounds; ++b) {
+    sample.count += histogram.count(b);
+    sample.counts.push_back(sample.count);
   }
-  return found->second->metric;
+  sample.count += histogram.count(Histogram::bounds);
+  sample.sum = static_cast<double>(histogram.sum()) * scale;
+  return sample;
 }
 
 } // namespace
 
-Counter& Registry::counter(std::string_view name, std::string_view description) {
-  assert(is_metric_name(name) && name.ends_with("_total"));
+std::vector<Listing> Registry::list() const {
+  std::vector<Listing> listings;
   const std::lock_guard lock{mutex_};
-  return find_or_make(counters_, name, description);
-}
-
-HighWater& Registry::high_water(std::string_view name, std::string_view description) {
-  assert(is_metric_name(name) && !name.ends_with("_total") && !name.ends_with("_high_water"));
-  const std::lock_guard lock{mutex_};
-  return find_or_make(high_waters_, name, description);
-}
-
-std::vector<Sample> Registry::snapshot() const {
-  std::vector<Sample> samples;
-  {
-    const std::lock_guard lock{mutex_};
-    for (const auto& [name, entry] : counters_)
-      samples.push_back({name, Sample::Kind::counter, entry->description, entry->metric.value()});
-    for (const auto& [name, entry] : high_waters_) {
-      samples.push_back({name, Sample::Kind::gauge, entry->description, entry->metric.now()});
-      samples.push_back(
-        {name + "_high_water", Sample::Kind::gauge, entry->description + " (the most so far)", entry->metric.peak()});
+  for (const auto& [key, series] : series_) { // by family, then labels
+    const Family& family = *families_.at(key.first);
+    Sample sample;
+    switch (series.kind) {
+    case Kind::counter:
+      sample.value = static_cast<double>(counters_[series.index].value()) * family.scale;
+      break;
+    case Kind::gauge:
+      sample.value = static_cast<double>(gauges_[series.index].value()) * family.scale;
+      break;
+    case Kind::histogram:
+      sample = sample_of(histograms_[series.index], family.scale);
+      break;
     }
+    const bool idle = series.kind == Kind::histogram ? sample.count == 0 : sample.value == 0;
+    if (series.kind != Kind::gauge && idle)
+      continue;
+    sample.labels = own_;
+    sample.labels.insert(sample.labels.end(), key.second.begin(), key.second.end());
+    if (listings.empty() || listings.back().family->name != family.name)
+      listings.push_back({&family, {}});
+    listings.back().samples.push_back(std::move(sample));
   }
-  std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.name < b.name; });
-  return samples;
+  return listings;
+}
+
+std::vector<Listing> merge(std::vector<std::vector<Listing>> lists) {
+  std::map<std::string_view, Listing> merged;
+  for (std::vector<Listing>& list : lists)
+    for (Listing& listing : list) {
+      Listing& into = merged.try_emplace(listing.family->name, Listing{listing.family, {}}).first->second;
+      std::move(listing.samples.begin(), listing.samples.end(), std::back_inserter(into.samples));
+    }
+  std::vector<Listing> out;
+  for (auto& [name, listing] : merged) {
+    std::sort(listing.samples.begin(), listing.samples.end(),
+              [](const Sample& a, const Sample& b) { return a.labels < b.labels; });
+    out.push_back(std::move(listing));
+  }
+  return out;
 }
 
 } // namespace deltawire::telemetry

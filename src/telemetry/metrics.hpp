@@ -1,14 +1,19 @@
-// Counters and high-water gauges by name, so that one exposition can list them all. Updating a metric takes no lock;
-// the registry locks only to find or list. Names are Prometheus's: "deltawire_flushes_total", "deltawire_differ_bytes".
+// The metrics of one trainer rank or worker: counters, gauges and histograms by family and labels. Updating a metric is
+// a few relaxed atomic operations: no lock, no allocation. The registry locks only to make a metric or to list them.
+// Families are in catalogue.hpp; what lists them over HTTP is endpoint.hpp.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace deltawire::telemetry {
@@ -17,6 +22,22 @@ namespace deltawire::telemetry {
 class Counter {
 public:
   void add(std::uint64_t amount = 1) noexcept { value_.fetch_add(amount, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+/// The last value that was set. Thread-safe.
+class Gauge {
+public:
+  void set(std::uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
+  /// Only upwards.
+  void raise(std::uint64_t value) noexcept {
+    std::uint64_t most = value_.load(std::memory_order_relaxed);
+    while (most < value && !value_.compare_exchange_weak(most, value, std::memory_order_relaxed)) {
+    }
+  }
   [[nodiscard]] std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
 
 private:
@@ -49,47 +70,101 @@ private:
   std::atomic<std::uint64_t> peak_{0};
 };
 
-struct Sample {
-  enum class Kind { counter, gauge };
+/// How long things took, in nanoseconds, by powers of two: bucket b counts those of at most 2^(first_power + b) that no
+/// lower bucket has, and the last one what is longer than any bound (1 us to 8.6 s). Thread-safe.
+class Histogram {
+public:
+  static constexpr unsigned first_power = 10;
+  static constexpr unsigned last_power = 33;
+  static constexpr std::size_t bounds = last_power - first_power + 1;
 
-  std::string name;
-  Kind kind = Kind::counter;
-  std::string description;
-  std::uint64_t value = 0;
+  void record(std::uint64_t ns) noexcept {
+    const unsigned power = ns <= 1 ? 0 : static_cast<unsigned>(std::bit_width(ns - 1)); // least with ns <= 2^power
+    const unsigned bucket = power <= first_power ? 0 : power - first_power;
+    counts_[bucket < bounds ? bucket : bounds].fetch_add(1, std::memory_order_relaxed);
+    sum_.fetch_add(ns, std::memory_order_relaxed);
+  }
 
-  friend bool operator==(const Sample&, const Sample&) = default;
+  /// The largest value of a bucket, in nanoseconds; b < bounds.
+  [[nodiscard]] static constexpr std::uint64_t bound(std::size_t b) noexcept { return 1ull << (first_power + b); }
+  /// Not cumulative; b <= bounds.
+  [[nodiscard]] std::uint64_t count(std::size_t b) const noexcept { return counts_[b].load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t sum() const noexcept { return sum_.load(std::memory_order_relaxed); }
+
+private:
+  std::array<std::atomic<std::uint64_t>, bounds + 1> counts_{};
+  std::atomic<std::uint64_t> sum_{0};
 };
 
-/// Owns the metrics of one process (or of one rank or worker, where several live in a process). Thread-safe; the
-/// references it gives stay valid for its life. Not copied, not moved.
+enum class Kind : std::uint8_t { counter, gauge, histogram };
+
+/// One kind of metric: its name is Prometheus's, with unit, and what tells its series apart are labels. Static:
+/// borrowed for ever.
+struct Family {
+  std::string_view name;
+  Kind kind = Kind::counter;
+  std::string_view labels; ///< "actor, message"; rank or worker come on top
+  std::string_view help;
+  double scale = 1; ///< what a stored number is in the family's unit: 1e-9 for seconds stored as nanoseconds
+};
+
+/// (name, value), in the order of exposition. Few and bounded: never a tensor, never a version.
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+struct Sample {
+  Labels labels;
+  double value = 0; ///< counter, gauge
+  // histogram
+  std::vector<std::uint64_t> counts; ///< cumulative, one a bound; empty: none
+  std::uint64_t count = 0;           ///< with what is past the last bound
+  double sum = 0;
+};
+
+/// A family with its series, sorted by labels.
+struct Listing {
+  const Family* family = nullptr;
+  std::vector<Sample> samples;
+};
+
+/// Owns the metrics of one rank or worker. Thread-safe; the references that it gives stay valid for its life. Not
+/// copied, not moved.
 class Registry {
 public:
-  Registry() = default;
+  /// `own` labels every series: rank or worker.
+  explicit Registry(Labels own) : own_(std::move(own)) {}
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  /// The counter of this name, made on first use; the first description stays. The name ends in "_total", which is also
-  /// what keeps it apart from the gauges.
-  [[nodiscard]] Counter& counter(std::string_view name, std::string_view description = "");
+  /// The metric of the family with these labels, made on first use, which must be of the family's kind.
+  [[nodiscard]] Counter& counter(const Family& family, const Labels& labels = {});
+  [[nodiscard]] Gauge& gauge(const Family& family, const Labels& labels = {});
+  [[nodiscard]] Histogram& histogram(const Family& family, const Labels& labels = {});
 
-  /// The gauge of this name, made on first use. snapshot() lists it twice: `name` is what is held now and
-  /// `name`_high_water the peak. The name ends in neither "_total" nor "_high_water".
-  [[nodiscard]] HighWater& high_water(std::string_view name, std::string_view description = "");
-
-  /// All metrics, sorted by name. Values are read one by one while others may write: each is right, not all at one
-  /// moment.
-  [[nodiscard]] std::vector<Sample> snapshot() const;
+  /// All families that have series, by name; counters and histograms that never counted are left out. Values are read
+  /// one by one while others may write: each is right, not all at one moment.
+  [[nodiscard]] std::vector<Listing> list() const;
 
 private:
-  template <class Metric>
-  struct Entry {
-    std::string description;
-    Metric metric;
+  /// Deques: what is in them stays where it is.
+  struct Series {
+    Kind kind = Kind::counter;
+    std::size_t index = 0;
   };
+  using Key = std::pair<std::string_view, Labels>;
 
+  template <class Metric>
+  [[nodiscard]] Metric& find_or_make(const Family& family, const Labels& labels, std::deque<Metric>& metrics);
+
+  const Labels own_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<Entry<Counter>>, std::less<>> counters_;
-  std::map<std::string, std::unique_ptr<Entry<HighWater>>, std::less<>> high_waters_;
+  std::map<std::string_view, const Family*> families_;
+  std::map<Key, Series> series_;
+  std::deque<Counter> counters_;
+  std::deque<Gauge> gauges_;
+  std::deque<Histogram> histograms_;
 };
+
+/// The lists of several ranks and workers as one: a family once, with everybody's series.
+[[nodiscard]] std::vector<Listing> merge(std::vector<std::vector<Listing>> lists);
 
 } // namespace deltawire::telemetry

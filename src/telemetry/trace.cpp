@@ -7,6 +7,8 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <numeric>
+#include <tuple>
 
 namespace deltawire::telemetry {
 
@@ -41,13 +43,15 @@ bool Recorder::Names::intern(std::string_view text, std::uint32_t& id) {
 }
 
 void Recorder::record(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
-                      std::initializer_list<Argument> arguments) {
+                      std::initializer_list<Argument> arguments, Flow flow) {
   Span span;
+  span.flow = flow;
   span.begin_ns = begin.time_since_epoch().count();
   span.length_ns = std::max<std::int64_t>(0, (end - begin).count());
 
   const std::lock_guard lock{mutex_};
-  bool fits = spans_.size() < capacity_ && lanes_.intern(lane, span.lane) && names_.intern(name, span.name);
+  bool fits =
+    spans_.size() + counts_.size() < capacity_ && lanes_.intern(lane, span.lane) && names_.intern(name, span.name);
   for (const Argument& argument : arguments) {
     if (!fits || span.argument_count == most_arguments)
       break;
@@ -60,6 +64,46 @@ void Recorder::record(std::string_view lane, std::string_view name, TimePoint be
     spans_.push_back(span);
   else
     ++dropped_;
+}
+
+void Recorder::record_count(std::string_view counter, TimePoint at, std::uint64_t value) {
+  Count count{at.time_since_epoch().count(), value, 0};
+  const std::lock_guard lock{mutex_};
+  if (spans_.size() + counts_.size() < capacity_ && names_.intern(counter, count.name))
+    counts_.push_back(count);
+  else
+    ++dropped_;
+}
+
+/// Which of its lane's rows each span goes to: the first in which it lies within, or after, the spans that are there.
+std::vector<std::uint32_t> Recorder::rows_of(const std::vector<Span>& spans) {
+  std::vector<std::size_t> order(spans.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::tuple(spans[a].lane, spans[a].begin_ns, -spans[a].length_ns) <
+           std::tuple(spans[b].lane, spans[b].begin_ns, -spans[b].length_ns);
+  });
+  std::vector<std::uint32_t> rows(spans.size(), 0);
+  std::vector<std::vector<std::int64_t>> open; // by row of the lane: ends of the spans that are open, innermost last
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Span& span = spans[order[i]];
+    if (i > 0 && spans[order[i - 1]].lane != span.lane)
+      open.clear();
+    const std::int64_t end = span.begin_ns + span.length_ns;
+    std::uint32_t row = 0;
+    for (;; ++row) {
+      if (row == open.size())
+        open.emplace_back();
+      std::vector<std::int64_t>& ends = open[row];
+      while (!ends.empty() && ends.back() <= span.begin_ns)
+        ends.pop_back();
+      if (ends.empty() || end <= ends.back())
+        break;
+    }
+    open[row].push_back(end);
+    rows[order[i]] = row;
+  }
+  return rows;
 }
 
 std::size_t Recorder::recorded() const {
@@ -75,12 +119,14 @@ std::uint64_t Recorder::dropped() const {
 std::string Recorder::json() const {
   // Copied under the lock and formatted outside it, so that actors wait for a copy and not for the text.
   std::vector<Span> spans;
+  std::vector<Count> counts;
   std::vector<std::string> lanes;
   std::vector<std::string> names;
   std::uint64_t lost = 0;
   {
     const std::lock_guard lock{mutex_};
     spans = spans_;
+    counts = counts_;
     lanes = lanes_.texts;
     names = names_.texts;
     lost = dropped_;
@@ -91,18 +137,40 @@ std::string Recorder::json() const {
   std::string text = "{\"traceEvents\":[\n";
   auto out = std::back_inserter(text);
   fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_, quoted(process_));
-  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+  const std::vector<std::uint32_t> rows = rows_of(spans);
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> threads; // (row, lane): first rows come first
+  for (std::uint32_t lane = 0; lane < lanes.size(); ++lane)
+    threads.emplace(std::pair(0u, lane), 0);
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    threads.emplace(std::pair(rows[i], spans[i].lane), 0);
+  std::size_t thread = 0;
+  for (auto& [place, number] : threads) {
+    number = ++thread;
     text += ",\n";
-    fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, lane + 1,
-                   lanes[lane]);
+    fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, number,
+                   lanes[place.second]);
   }
-  for (const Span& span : spans) {
+  for (std::size_t s = 0; s < spans.size(); ++s) {
+    const Span& span = spans[s];
+    const std::size_t tid = threads.at({rows[s], span.lane});
     text += ",\n";
-    fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"name":{},"ts":{},"dur":{},"args":{{)", pid_, span.lane + 1,
+    fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"name":{},"ts":{},"dur":{},"args":{{)", pid_, tid,
                    names[span.name], microseconds(span.begin_ns), microseconds(span.length_ns));
     for (std::uint32_t i = 0; i < span.argument_count; ++i)
       fmt::format_to(out, "{}{}:{}", i == 0 ? "" : ",", names[span.arguments[i].key], span.arguments[i].value);
     text += "}}";
+    // Bound to the span that holds their time: this one.
+    for (const auto& [phase, number] : {std::pair("f", span.flow.in), std::pair("s", span.flow.out)})
+      if (number != 0)
+        fmt::format_to(out,
+                       ",\n"
+                       R"({{"ph":"{}","bp":"e","pid":{},"tid":{},"cat":"flow","name":"flush","id":"{:#x}","ts":{}}})",
+                       phase, pid_, tid, number, microseconds(span.begin_ns));
+  }
+  for (const Count& count : counts) {
+    text += ",\n";
+    fmt::format_to(out, R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", pid_, names[count.name],
+                   microseconds(count.at_ns), count.value);
   }
   fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{}}}}}\n", lost);
   return text;

@@ -1,6 +1,8 @@
 // Spans of one process, recorded while it runs and written as Chrome trace events (JSON object format), which
-// chrome://tracing and ui.perfetto.dev open. One lane (an actor) is one thread of the view. The format:
-// "Trace Event Format", complete events (ph "X") and metadata events (ph "M"); times there are microseconds.
+// chrome://tracing and ui.perfetto.dev open. One lane (an actor) is one thread of the view; spans of a lane that
+// overlap without one holding the other, which a thread cannot have, get further threads of the lane's name. The
+// format: "Trace Event Format", complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M"); times
+// are microseconds.
 #pragma once
 
 #include "result.hpp"
@@ -36,13 +38,30 @@ struct Argument {
   std::int64_t value = 0;
 };
 
+/// Arrows between spans, also of different processes: from the span whose `out` has a number to the one whose `in` has
+/// it. 0: none.
+struct Flow {
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+};
+
+/// A flow's number from what names it on both sides, never 0.
+[[nodiscard]] constexpr std::uint64_t flow_number(std::initializer_list<std::uint64_t> parts) noexcept {
+  std::uint64_t mixed = 0x9e3779b97f4a7c15;
+  for (const std::uint64_t part : parts) {
+    mixed = (mixed ^ part) * 0xbf58476d1ce4e5b9;
+    mixed ^= mixed >> 29;
+  }
+  return mixed | 1;
+}
+
 /// Thread-safe. Memory is bounded: what does not fit is dropped and counted. A default-constructed recorder is
 /// disabled: span() is then one test of a constant. Not copied, not moved.
 class Recorder {
 public:
   static constexpr std::size_t most_arguments = 4; ///< of a span; further ones are not kept
   static constexpr std::size_t most_names = 1u << 16;
-  static constexpr std::size_t default_capacity = 1u << 18; ///< spans; 26 MB when full
+  static constexpr std::size_t default_capacity = 1u << 18; ///< spans and counts; 34 MB when full
 
   /// Disabled.
   Recorder() = default;
@@ -59,9 +78,15 @@ public:
 
   /// Nothing borrowed is kept. An end before its begin (a clock that was set back) becomes a span of no length.
   void span(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
-            std::initializer_list<Argument> arguments = {}) {
+            std::initializer_list<Argument> arguments = {}, Flow flow = {}) {
     if (enabled_)
-      record(lane, name, begin, end, arguments);
+      record(lane, name, begin, end, arguments, flow);
+  }
+
+  /// The value of a counter from now on.
+  void count(std::string_view counter, TimePoint at, std::uint64_t value) {
+    if (enabled_)
+      record_count(counter, at, value);
   }
 
   [[nodiscard]] std::size_t recorded() const;
@@ -87,6 +112,13 @@ private:
     std::uint32_t name = 0;
     std::uint32_t argument_count = 0;
     std::array<KeptArgument, most_arguments> arguments{};
+    Flow flow;
+  };
+
+  struct Count {
+    std::int64_t at_ns = 0;
+    std::uint64_t value = 0;
+    std::uint32_t name = 0;
   };
 
   /// Names by id, ids by name. Spans repeat a few names many times.
@@ -99,7 +131,9 @@ private:
   };
 
   void record(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
-              std::initializer_list<Argument> arguments);
+              std::initializer_list<Argument> arguments, Flow flow);
+  void record_count(std::string_view counter, TimePoint at, std::uint64_t value);
+  [[nodiscard]] static std::vector<std::uint32_t> rows_of(const std::vector<Span>& spans);
 
   const bool enabled_ = false;
   const std::size_t capacity_ = 0;
@@ -108,6 +142,7 @@ private:
 
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
+  std::vector<Count> counts_;
   Names lanes_;
   Names names_; ///< of spans and arguments
   std::uint64_t dropped_ = 0;

@@ -77,6 +77,7 @@ applier      = { stage = "1.5GiB", overflow = "fail" }
 
 [telemetry]
 trace = "trace.json"
+prometheus = "0.0.0.0:9464"
 )";
 
 } // namespace
@@ -145,6 +146,7 @@ TEST_CASE("every supported key arrives typed") {
   CHECK(t.actors.sender.transport == TransportKind::tcp);
   CHECK(t.actors.applier.stage == 3ull << 29);
   CHECK(t.telemetry.trace == "trace.json");
+  CHECK(t.telemetry.prometheus == "0.0.0.0:9464"); // any address: what it shows is public, and plan says so
 }
 
 TEST_CASE("an empty file is one rank, one worker and the defaults") {
@@ -227,7 +229,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "t.toml:2: actors.flush_bucket.compression: \"zstd\" is not supported yet; use \"none\""},
          {"[actors]\napplier = { overflow = \"in-place\" }",
           "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\""},
-         {"[telemetry]\nprometheus = \"127.0.0.1:9464\"", "t.toml:2: telemetry.prometheus: not supported yet"},
          {"[transport]\nmaster = \"10.0.0.1:29500\"",
           "t.toml:2: transport.master: \"10.0.0.1:29500\" is not a loopback address, which is not supported yet: "
           "connections are not encrypted, so only 127.x.x.x, localhost and [::1] are allowed"},
@@ -253,7 +254,8 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
          {"[update]\nstal = \"1s\"", "t.toml:2: update.stal: unknown key; did you mean \"stall\"?"},
          {"[telemetry]\npromethius = \"\"", "t.toml:2: telemetry.promethius: unknown key; did you mean "
                                             "\"prometheus\"?"},
-         {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes"},
+         {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes, "
+                                     "prometheus"},
          {"[trainer]\nunused = []",
           "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter, axes"},
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
@@ -290,6 +292,9 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
           "t.toml:5: trainer.placement.shard: must be an array of strings, not an integer"},
          {"[worker]\nunused = [\"\"]", "t.toml:2: worker.unused: has an empty string"},
          {"[telemetry]\ntrace = \"\"", "t.toml:2: telemetry.trace: must not be empty"},
+         {"[telemetry]\nprometheus = \"9464\"",
+          "t.toml:2: telemetry.prometheus: \"9464\" is not an address: it has no port; write \"host:port\", e.g. "
+          "\"127.0.0.1:29500\""},
          // required keys
          {"\n[[trainer.placement]]\nshard = []", "t.toml:2: trainer.placement.parameter: is missing"},
          {"[[worker.placement]]\nparameter = \"*\"", "t.toml:1: worker.placement.shard: is missing"},

@@ -4,7 +4,9 @@
 #include "catch.hpp"
 #include "random.hpp"
 
+#include <array>
 #include <thread>
+#include <vector>
 
 namespace deltawire::telemetry {
 
@@ -74,42 +76,111 @@ TEST_CASE("concurrent writers lose nothing, and the peak is neither below nor ab
   CHECK(gauge.peak() <= gauge.now() + 2 * threads);
 }
 
-TEST_CASE("a registry gives the same metric for the same name and lists all by name") {
-  Registry registry;
-  CHECK(registry.snapshot().empty());
-  HighWater& differ = registry.high_water("deltawire_differ_bytes", "encoded changes waiting to leave");
-  Counter& flushes = registry.counter("deltawire_flushes_total", "sealed flushes");
-  CHECK(&registry.counter("deltawire_flushes_total", "another description") == &flushes);
-  CHECK(&registry.high_water("deltawire_differ_bytes") == &differ);
-  differ.add(9);
-  differ.remove(2);
-  flushes.add(3);
-  registry.counter("deltawire_aborts_total").add();
+TEST_CASE("durations fall into the bucket of the least power of two that holds them") {
+  CHECK(Histogram::bound(0) == 1024);
+  CHECK(Histogram::bound(Histogram::bounds - 1) == 8'589'934'592);
+  CAPTURE(test::seed());
+  auto random = test::generator(2);
+  std::vector<std::uint64_t> durations{0, 1, 1023, 1024, 1025, 2048, 2049, 8'589'934'592, 8'589'934'593, ~0ull >> 8};
+  for (int i = 0; i < 10'000; ++i)
+    durations.push_back(random() >> (random() % 60 + 4));
+  Histogram histogram;
+  std::array<std::uint64_t, Histogram::bounds + 1> expected{};
+  std::uint64_t sum = 0;
+  for (const std::uint64_t duration : durations) {
+    histogram.record(duration);
+    sum += duration;
+    std::size_t b = 0;
+    while (b < Histogram::bounds && duration > Histogram::bound(b))
+      ++b;
+    ++expected[b];
+  }
+  for (std::size_t b = 0; b < expected.size(); ++b) {
+    CAPTURE(b);
+    CHECK(histogram.count(b) == expected[b]);
+  }
+  CHECK(histogram.sum() == sum);
+}
 
-  using Kind = Sample::Kind;
-  CHECK(registry.snapshot() ==
-        std::vector<Sample>{
-          {"deltawire_aborts_total", Kind::counter, "", 1},
-          {"deltawire_differ_bytes", Kind::gauge, "encoded changes waiting to leave", 7},
-          {"deltawire_differ_bytes_high_water", Kind::gauge, "encoded changes waiting to leave (the most so far)", 9},
-          {"deltawire_flushes_total", Kind::counter, "sealed flushes", 3},
-        });
+namespace {
+
+const Family bytes{"test_bytes", Kind::gauge, "actor", "Bytes"};
+const Family flushes{"test_flushes_total", Kind::counter, "kind", "Flushes"};
+const Family seconds{"test_seconds", Kind::histogram, "", "Seconds", 1e-9};
+
+} // namespace
+
+TEST_CASE("a registry gives the same metric for the same labels, and lists families by name and series by label") {
+  Registry registry(Labels{{"rank", "0"}});
+  CHECK(registry.list().empty());
+  Counter& small = registry.counter(flushes, {{"kind", "small"}});
+  Counter& large = registry.counter(flushes, {{"kind", "large"}});
+  CHECK(&registry.counter(flushes, {{"kind", "small"}}) == &small);
+  CHECK(&small != &large);
+  small.add(3);
+  large.add();
+  registry.gauge(bytes, {{"actor", "differ"}}).set(7);
+
+  const auto list = registry.list();
+  REQUIRE(list.size() == 2);
+  CHECK(list[0].family == &bytes);
+  CHECK(list[0].samples.at(0).labels == Labels{{"rank", "0"}, {"actor", "differ"}});
+  CHECK(list[0].samples.at(0).value == 7);
+  REQUIRE(list[1].samples.size() == 2);
+  CHECK(list[1].samples[0].labels == Labels{{"rank", "0"}, {"kind", "large"}});
+  CHECK(list[1].samples[1].value == 3);
+}
+
+TEST_CASE("what never counted is not listed, a gauge at 0 is") {
+  Registry registry(Labels{});
+  static_cast<void>(registry.counter(flushes));
+  static_cast<void>(registry.histogram(seconds));
+  static_cast<void>(registry.gauge(bytes));
+  REQUIRE(registry.list().size() == 1);
+  CHECK(registry.list()[0].family == &bytes);
+}
+
+TEST_CASE("seconds are stored as nanoseconds and listed in their unit, buckets cumulative") {
+  Registry registry(Labels{});
+  Histogram& histogram = registry.histogram(seconds);
+  histogram.record(500);
+  histogram.record(1500);
+  histogram.record(1ull << 40);
+  const Sample sample = registry.list().at(0).samples.at(0);
+  CHECK(sample.count == 3);
+  CHECK(sample.counts.at(0) == 1);
+  CHECK(sample.counts.at(1) == 2);
+  CHECK(sample.counts.back() == 2);
+  CHECK(sample.sum == Approx(2e-6 + 1099.511627776));
+}
+
+TEST_CASE("lists of several ranks merge into one family each") {
+  Registry first(Labels{{"rank", "0"}}), second(Labels{{"worker", "1"}});
+  first.gauge(bytes).set(1);
+  second.gauge(bytes).set(2);
+  second.counter(flushes).add();
+  const auto merged = merge({second.list(), first.list()});
+  REQUIRE(merged.size() == 2);
+  REQUIRE(merged[0].samples.size() == 2);
+  CHECK(merged[0].samples[0].labels == Labels{{"rank", "0"}});
+  CHECK(merged[0].samples[1].value == 2);
 }
 
 TEST_CASE("threads may ask for metrics and list them at once") {
-  Registry registry;
+  Registry registry(Labels{});
   {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([&] {
         for (int i = 0; i < 500; ++i) {
-          registry.counter("deltawire_steps" + std::to_string(i % 50) + "_total").add();
-          static_cast<void>(registry.snapshot());
+          registry.counter(flushes, {{"kind", std::to_string(i % 50)}}).add();
+          static_cast<void>(registry.list());
         }
       });
   }
-  std::uint64_t sum = 0;
-  for (const Sample& sample : registry.snapshot())
+  double sum = 0;
+  const auto list = registry.list();
+  for (const Sample& sample : list.at(0).samples)
     sum += sample.value;
   CHECK(sum == 2000);
 }

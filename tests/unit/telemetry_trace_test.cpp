@@ -2,12 +2,15 @@
 #include "telemetry/trace.hpp"
 
 #include "catch.hpp"
+#include "random.hpp"
 #include "text_matchers.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 #include <unistd.h>
 
@@ -128,6 +131,70 @@ TEST_CASE("a trace is written to a file, and a file that cannot be written is na
   auto full = recorder.write("/dev/full");
   REQUIRE_FALSE(full);
   CHECK(full.error().code == Code::output_failed);
+}
+
+TEST_CASE("a flow leaves one span and enters another, bound to each by time and thread") {
+  constexpr std::uint64_t number = flow_number({1, 2, 3});
+  static_assert(number != 0 && number == flow_number({1, 2, 3}) && number != flow_number({1, 3, 2}));
+  Recorder sender{"rank 0", 1};
+  sender.span("sender", "frame", at(1000), at(2000), {}, {.out = number});
+  Recorder applier{"worker 0", 2};
+  applier.span("applier", "stage", at(3000), at(5000), {}, {.in = number});
+  const auto out = nlohmann::json::parse(sender.json()).at("traceEvents").back();
+  const auto in = nlohmann::json::parse(applier.json()).at("traceEvents").back();
+  CHECK(out.at("ph") == "s");
+  CHECK(in.at("ph") == "f");
+  CHECK(in.at("bp") == "e");
+  CHECK(out.at("ts") == 1.0);
+  CHECK(in.at("ts") == 3.0);
+  CHECK(in.at("tid") == 1);
+  for (const char* key : {"id", "cat", "name"})
+    CHECK(out.at(key) == in.at(key));
+}
+
+TEST_CASE("counters come out as counter events and count as recorded") {
+  Recorder recorder{"rank 0", 7, 2};
+  recorder.count("held", at(1000), 4096);
+  recorder.count("held", at(2000), 0);
+  recorder.count("held", at(3000), 1); // no room
+  const auto trace = nlohmann::json::parse(recorder.json());
+  CHECK(trace.at("traceEvents")[1] ==
+        nlohmann::json::parse(R"({"ph": "C", "pid": 7, "name": "held", "ts": 1.0, "args": {"bytes": 4096}})"));
+  CHECK(trace.at("otherData").at("dropped_spans") == 1);
+}
+
+TEST_CASE("on every thread of a trace spans nest, however they overlap on their lanes") {
+  CAPTURE(test::seed());
+  auto random = test::generator(3);
+  Recorder recorder{"rank 0", 1};
+  for (int i = 0; i < 3000; ++i) {
+    const auto begin = static_cast<std::int64_t>(random() % 100'000);
+    recorder.span(random() % 2 == 0 ? "a" : "b", "span", at(begin),
+                  at(begin + static_cast<std::int64_t>(random() % 40)));
+  }
+  const auto trace = nlohmann::json::parse(recorder.json());
+  std::map<int, std::string> lanes;
+  std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> threads;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("name") == "thread_name")
+      lanes[event.at("tid")] = event.at("args").at("name");
+    if (event.at("ph") == "X") {
+      const auto begin = static_cast<std::int64_t>(std::llround(event.at("ts").get<double>() * 1000));
+      const auto length = static_cast<std::int64_t>(std::llround(event.at("dur").get<double>() * 1000));
+      threads[event.at("tid")].emplace_back(begin, begin + length);
+    }
+  }
+  CHECK(threads.size() > 2); // they did overlap
+  std::size_t spans = 0;
+  for (const auto& [tid, list] : threads) {
+    CHECK(lanes.count(tid) == 1);
+    spans += list.size();
+    for (const auto& a : list)
+      for (const auto& b : list)
+        if (a.first < b.first && b.first < a.second && a.second < b.second)
+          FAIL("thread " << tid << ": " << a.first << ".." << a.second << " and " << b.first << ".." << b.second);
+  }
+  CHECK(spans == 3000);
 }
 
 TEST_CASE("now is wall time in nanoseconds") {

@@ -1,5 +1,6 @@
 #include "remarks.hpp"
 
+#include "config/address.hpp"
 #include "delta/piece.hpp"
 #include "graph.hpp"
 #include "memory.hpp"
@@ -192,6 +193,11 @@ std::vector<std::string> trusted_planes(const config::Topology& topology) {
     lines.push_back(says("gather", medium_of(topology.actors.gather_queue.transport)));
   lines.push_back(says("delivery", medium_of(topology.actors.sender.transport)));
   std::erase(lines, "");
+  if (const auto metrics = config::parse_address(topology.telemetry.prometheus);
+      metrics && !config::is_loopback(metrics->host))
+    lines.push_back(fmt::format("metrics at {} (telemetry.prometheus): read-only, but neither encrypted nor "
+                                "authenticated, and not only for this machine",
+                                topology.telemetry.prometheus));
   return lines;
 }
 

@@ -39,7 +39,8 @@ json to_json(const Outcome& o) {
     {"phase_s",
      {o.phase_s.diff, o.phase_s.gather, o.phase_s.assemble, o.phase_s.send, o.phase_s.stage, o.phase_s.commit}},
     {"high_water", {o.high_water.differ, o.high_water.gather_queue, o.high_water.flush_bucket, o.high_water.applier}},
-    {"workers", std::move(workers)}};
+    {"workers", std::move(workers)},
+    {"warnings", o.warnings}};
 }
 
 Code code_from(const json& value) {
@@ -82,6 +83,7 @@ Outcome outcome_from(const json& value) {
     worker.at("pause_s").get_to(w.pause_s);
     worker.at("error").get_to(w.error);
   }
+  value.at("warnings").get_to(o.warnings);
   return o;
 }
 

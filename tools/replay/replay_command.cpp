@@ -107,10 +107,13 @@ bool replay_in_threads(const ReplayOptions& options, const Prepared& prepared, c
     inproc.overrides.emplace_back(text);
   const auto seats = std::make_shared<Seats>();
   for (std::uint32_t rank = 0; rank < prepared.sides->ranks(); ++rank)
-    seats->trainers.push_back(
-      {.topology = inproc.topology, .overrides = inproc.overrides, .rank = rank, .parts = options.parts});
+    seats->trainers.push_back({.topology = inproc.topology,
+                               .overrides = inproc.overrides,
+                               .rank = rank,
+                               .parts = options.parts,
+                               .metrics_index = 0});
   for (std::uint32_t index = 0; index < prepared.sides->workers(); ++index)
-    seats->workers.push_back(worker_seat(inproc, index));
+    seats->workers.emplace_back(worker_seat(inproc, index)).metrics_index = 0; // one process, one endpoint
   return run_in_threads(seats, prepared.sides, prepared.files, record, progress);
 }
 

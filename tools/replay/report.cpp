@@ -48,7 +48,8 @@ Json update_json(const Outcome& update) {
             {"send", phases.send},
             {"stage", phases.stage},
             {"commit", phases.commit}}},
-          {"workers", std::move(workers)}};
+          {"workers", std::move(workers)},
+          {"warnings", update.warnings}};
 }
 
 } // namespace

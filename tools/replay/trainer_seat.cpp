@@ -79,7 +79,8 @@ Result<void> run_trainer(const TrainerSeat& seat, const Sides& sides, std::span<
     Publisher publisher = Publisher::open(seat.topology, {.rank = seat.rank,
                                                           .world = sides.ranks(),
                                                           .overrides = seat.overrides,
-                                                          .listening_socket = seat.listening_socket});
+                                                          .listening_socket = seat.listening_socket,
+                                                          .metrics_index = seat.metrics_index});
     auto added = add_shards(publisher, sides, files.front());
     if (!added)
       return pass_on(std::move(added));

@@ -5,6 +5,7 @@
 #include "inputs.hpp"
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct TrainerSeat {
   std::uint32_t rank = 0;
   int listening_socket = -1; ///< root: taken over by the publisher; -1: none
   std::size_t parts = 0;     ///< of an update, at random, each rank its own; 0: all parameters in one call
+  std::optional<std::uint32_t> metrics_index{}; ///< as the facade's
 };
 
 /// Returns when every worker holds and has proven this many versions; false when the run is given up meanwhile. The

@@ -192,7 +192,8 @@ Result<void> run_worker(const WorkerSeat& seat, const config::Topology& topology
   return catching([&]() -> Result<void> {
     BoundMemory memory; // outlives the subscriber, which writes it
     Reader reader(seat, topology, files, sink, memory);
-    Subscriber subscriber = Subscriber::open(seat.topology, {.worker = seat.index, .overrides = seat.overrides});
+    Subscriber subscriber = Subscriber::open(
+      seat.topology, {.worker = seat.index, .overrides = seat.overrides, .metrics_index = seat.metrics_index});
     if (auto allocated = memory.allocate(subscriber.parameters()); !allocated)
       return allocated;
     memory.bind_to(subscriber);

@@ -4,6 +4,7 @@
 #include "events.hpp"
 #include "inputs.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct WorkerSeat {
   std::uint32_t index = 0;
   std::string dump_file;      ///< written after the session; empty: not
   std::string dump_each_into; ///< directory: v<version>/worker-<index>.safetensors after every version; empty: not
+  std::optional<std::uint32_t> metrics_index{}; ///< as the facade's
 };
 
 /// "DIR/worker-3.safetensors".

@@ -39,6 +39,7 @@ SHARED = {"deltawire/dtype.hpp", "deltawire/error.hpp", "result.hpp"}
 LIBRARIES = {
     "CAF": (("caf/",), {"actors"}),
     "Boost": (("boost/",), {"src/transport"}),
+    "OpenSSL": (("openssl/",), {"src/transport"}),
     "cereal": (("cereal/",), {"src/wire"}),
     "toml++": (("toml++/",), {"src/config"}),
     "Highway": (("hwy/",), {"kernels"}),

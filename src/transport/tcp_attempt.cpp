@@ -72,7 +72,7 @@ void TcpAttempt::try_endpoint(std::size_t index) {
     else if (self->is_own_end())
       self->last_ = fmt::format("{}: nobody listens", to_text(self->endpoints_[index]));
     else
-      return self->succeed(self->endpoints_[index]);
+      return self->connected(index);
     self->try_endpoint(index + 1);
   });
 }
@@ -86,12 +86,29 @@ bool TcpAttempt::is_own_end() {
   return own;
 }
 
-void TcpAttempt::succeed(const tcp::endpoint& peer) {
-  const auto connection =
-    std::make_shared<TcpConnection>(core_, make_plain_stream(std::move(socket_)), context_, to_text(peer));
-  if (core_->add(connection))
-    finish(connection);
-  // else shutdown has begun, and ends this attempt
+void TcpAttempt::connected(std::size_t index) {
+  const std::string peer = to_text(endpoints_[index]);
+  const auto connection = std::make_shared<TcpConnection>(core_, TlsRole::client, std::move(socket_), context_, peer);
+  if (!core_->add(connection))
+    return; // shutdown has begun, and ends this attempt
+  if (!core_->tls)
+    return finish(connection);
+  connection_ = connection;
+  last_ = fmt::format("{}: the TLS handshake is not finished", peer);
+  connection->make_ready(nullptr,
+                         [self = shared_from_this(), index](const HandshakeEnd& end) { self->shaken(index, end); });
+}
+
+void TcpAttempt::shaken(std::size_t index, const HandshakeEnd& end) {
+  const auto connection = std::exchange(connection_, nullptr);
+  if (ended_)
+    return;
+  if (!end.failure)
+    return finish(connection);
+  if (end.hopeless)
+    return finish(tl::make_unexpected(*end.failure));
+  last_ = end.failure->message;
+  try_endpoint(index + 1);
 }
 
 void TcpAttempt::finish(Result<std::shared_ptr<TcpConnection>> result) {
@@ -102,12 +119,14 @@ void TcpAttempt::finish(Result<std::shared_ptr<TcpConnection>> result) {
   socket_.close(ignored);
   pause_.cancel(ignored);
   deadline_.cancel(ignored);
-  const Network::Connected connected = std::exchange(connected_, {});
+  if (connection_ && !result)
+    connection_->abort(result.error());
+  const Network::Connected callback = std::exchange(connected_, {});
   const auto thrown = guarded(address_, [&] {
     if (result)
-      connected(make_handle(*result));
+      callback(make_handle(*result));
     else
-      connected(tl::make_unexpected(result.error()));
+      callback(tl::make_unexpected(result.error()));
   });
   if (thrown && result)
     (*result)->abort(*thrown);

@@ -1,4 +1,6 @@
-// One connect(): tries all endpoints of the name, pauses, tries again, until one takes it or the deadline passes.
+// One connect(): tries all endpoints of the name, pauses, tries again, until one takes it or the deadline passes. With
+// TLS, taking it includes the handshake: a connection that is lost in it is tried again, a peer that does not hold the
+// key ends the attempt.
 #pragma once
 
 #include "transport/tcp_connection.hpp"
@@ -22,7 +24,8 @@ private:
   void resolve();
   void try_endpoint(std::size_t index);
   [[nodiscard]] bool is_own_end();
-  void succeed(const tcp::endpoint& peer);
+  void connected(std::size_t index);
+  void shaken(std::size_t index, const HandshakeEnd& end);
   void finish(Result<std::shared_ptr<TcpConnection>> result);
 
   const std::shared_ptr<TcpCore> core_;
@@ -35,6 +38,7 @@ private:
   asio::steady_timer pause_;
   asio::steady_timer deadline_;
   std::vector<tcp::endpoint> endpoints_;
+  std::shared_ptr<TcpConnection> connection_; ///< while its handshake lasts
   std::string last_ = "nothing was tried";
   bool ended_ = false;
 };

@@ -1,6 +1,7 @@
 #include "transport/tcp_connection.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <sys/socket.h>
@@ -19,6 +20,7 @@ public:
   void start(Handlers handlers) override { connection_->start(std::move(handlers)); }
   void send(Outgoing frame, SendDone done) override { connection_->send(std::move(frame), std::move(done)); }
   void close(std::chrono::milliseconds linger) override { connection_->close(linger); }
+  void admit() override { connection_->admit(); }
   void abort(const Failure& reason) override { connection_->abort(reason); }
   [[nodiscard]] std::string peer() const override { return connection_->peer(); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return connection_->bytes_sent(); }
@@ -34,9 +36,19 @@ std::shared_ptr<Connection> make_handle(std::shared_ptr<TcpConnection> connectio
   return std::make_shared<TcpConnectionHandle>(std::move(connection));
 }
 
-TcpConnection::TcpConnection(std::shared_ptr<TcpCore> core, std::shared_ptr<ByteStream> stream,
-                             asio::io_context& context, std::string peer)
-  : core_(std::move(core)), peer_(std::move(peer)), context_(context), stream_(std::move(stream)), linger_(context) {}
+TcpConnection::TcpConnection(std::shared_ptr<TcpCore> core, TlsRole role, tcp::socket socket, asio::io_context& context,
+                             std::string peer)
+  : core_(std::move(core)), peer_(std::move(peer)), context_(context),
+    tls_(core_->tls ? core_->tls->make_stream(role, std::move(socket)) : nullptr),
+    stream_(tls_ ? std::shared_ptr<ByteStream>(tls_) : make_plain_stream(std::move(socket))), linger_(context),
+    patience_(context) {}
+
+void TcpConnection::make_ready(std::shared_ptr<Strangers> strangers, std::function<void(const HandshakeEnd&)> ready) {
+  core_->post(context_,
+              [self = shared_from_this(), strangers = std::move(strangers), ready = std::move(ready)]() mutable {
+                self->do_make_ready(std::move(strangers), std::move(ready));
+              });
+}
 
 void TcpConnection::start(Handlers handlers) {
   core_->post(context_, [self = shared_from_this(), handlers = std::move(handlers)]() mutable {
@@ -54,6 +66,12 @@ void TcpConnection::close(std::chrono::milliseconds linger) {
   core_->post(context_, [self = shared_from_this(), linger] { self->do_close(linger); });
 }
 
+void TcpConnection::admit() {
+  if (strangers_) // set before anybody held us; at once, so that no newcomer takes our place
+    strangers_->trust(*this);
+  core_->post(context_, [self = shared_from_this()] { self->do_admit(); });
+}
+
 void TcpConnection::abort(const Failure& reason) {
   {
     const std::lock_guard lock(socket_mutex_);
@@ -63,6 +81,74 @@ void TcpConnection::abort(const Failure& reason) {
       ::shutdown(stream_->descriptor(), SHUT_RDWR);
   }
   core_->post(context_, [self = shared_from_this(), reason] { self->finish(reason); });
+}
+
+// Strangers
+// ---------------------------------------------------------------------------------------------------------------
+
+void TcpConnection::do_make_ready(std::shared_ptr<Strangers>&& strangers,
+                                  std::function<void(const HandshakeEnd&)>&& ready) {
+  if (strangers && finished_)
+    strangers->leave(*this);
+  else if (strangers) {
+    strangers_ = std::move(strangers);
+    stranger_ = true;
+    patience_.expires_after(strangers_->limits().time);
+    patience_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (error || !self->stranger_)
+        return;
+      self->finish(
+        {Code::timed_out, fmt::format("{}: it did not {} within {:.1f} s", self->peer_,
+                                      self->shaking_ ? "finish the TLS handshake" : "say who it is",
+                                      std::chrono::duration<double>(self->strangers_->limits().time).count())});
+    });
+  }
+  if (!tls_ || finished_) {
+    ready({finished_, false});
+    return;
+  }
+  shaking_ = true;
+  const std::uint64_t most = strangers_ ? strangers_->limits().bytes : Admission{}.bytes;
+  tls_->shake_hands(most, [self = shared_from_this(), ready = std::move(ready)](HandshakeEnd end) {
+    self->shaken(std::move(end), ready);
+  });
+}
+
+void TcpConnection::shaken(HandshakeEnd end, const std::function<void(const HandshakeEnd&)>& ready) {
+  shaking_ = false;
+  if (finished_) { // aborted, or out of time
+    end = {finished_, false};
+  } else if (end.failure) {
+    end.failure->message = fmt::format("{}: {}", peer_, end.failure->message);
+    finish(*end.failure);
+  } else if (strangers_) {
+    strangers_->trust(*this);
+  }
+  ready(end);
+  complete();
+}
+
+void TcpConnection::do_admit() {
+  if (!std::exchange(stranger_, false))
+    return;
+  patience_.cancel();
+}
+
+/// Ends the connection if so.
+bool TcpConnection::too_much_for_a_stranger(std::uint64_t body) {
+  if (!stranger_)
+    return false;
+  const std::uint64_t most = strangers_->limits().bytes;
+  const std::uint64_t before = received_ + incoming_.header.size();
+  if (before <= most && body <= most - before)
+    return false;
+  finish(
+    speaks_tls(incoming_.header.size())
+      ? tls_met_plain()
+      : Failure{Code::limit_exceeded,
+                fmt::format("{}: it sends {} bytes and more before it was told that it is known; the limit is {}",
+                            peer_, before + std::min(body, std::numeric_limits<std::uint64_t>::max() - before), most)});
+  return true;
 }
 
 void TcpConnection::do_start(Handlers&& handlers) {
@@ -146,18 +232,39 @@ void TcpConnection::read_header() {
 
 void TcpConnection::header_read(const error_code& error, std::size_t bytes) {
   reading_ = false;
+  if (!finished_ && error && speaks_tls(bytes))
+    finish(tls_met_plain());
   if (finished_ || error) {
     read_failed(error, bytes != 0);
     return;
   }
   const auto body = core_->framing.body_bytes(incoming_.header);
   if (!body) {
-    finish({body.error().code, fmt::format("{}: {}", peer_, body.error().message)});
+    finish(speaks_tls(incoming_.header.size())
+             ? tls_met_plain()
+             : Failure{body.error().code, fmt::format("{}: {}", peer_, body.error().message)});
     return;
   }
+  if (too_much_for_a_stranger(*body))
+    return;
   body_bytes_ = *body;
   incoming_.body = {};
   read_body();
+}
+
+/// Whether the first that came are bytes of a TLS record, to a side that has no key.
+bool TcpConnection::speaks_tls(std::size_t bytes) const {
+  constexpr std::byte alert{21};
+  constexpr std::byte handshake{22};
+  constexpr std::byte major_version{3};
+  return !tls_ && received_ == 0 && bytes >= 2 && (incoming_.header[0] == alert || incoming_.header[0] == handshake) &&
+         incoming_.header[1] == major_version;
+}
+
+Failure TcpConnection::tls_met_plain() const {
+  return {
+    Code::peer_failed,
+    fmt::format("{}: the peer speaks TLS and this process does not: give both the same transport.secret_file", peer_)};
 }
 
 /// Reads the next step of the body, or hands the frame over.
@@ -256,12 +363,15 @@ void TcpConnection::finish(const Failure& why) {
     stream_->close();
   }
   linger_.cancel();
+  patience_.cancel();
+  if (strangers_)
+    strangers_->leave(*this);
   // In a turn of its own: finish() is called from callbacks, too.
   asio::post(context_, [self = shared_from_this()] { self->complete(); });
 }
 
 void TcpConnection::complete() {
-  if (!finished_ || reading_ || writing_ || told_)
+  if (!finished_ || shaking_ || reading_ || writing_ || told_)
     return;
   while (!queue_.empty()) {
     const SendDone done = std::move(queue_.front().done);

@@ -36,7 +36,8 @@ void prepare(tcp::socket& socket) {
   close_on_exec(socket.native_handle());
 }
 
-TcpCore::TcpCore(Framing frames, unsigned threads) : framing(frames) {
+TcpCore::TcpCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context)
+  : framing(frames), tls(std::move(tls_context)) {
   for (unsigned i = 0; i < std::max(threads, 1u); ++i) {
     contexts_.push_back(std::make_unique<asio::io_context>(1));
     work_.emplace_back(contexts_.back()->get_executor());

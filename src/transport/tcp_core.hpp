@@ -57,11 +57,15 @@ public:
   virtual void end(const Failure& reason) = 0;
 };
 
+class TlsContext;
+
 class TcpCore {
 public:
-  TcpCore(Framing frames, unsigned threads);
+  /// `tls_context`: of all connections, null for plain ones.
+  TcpCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context);
 
   const Framing framing;
+  const std::shared_ptr<const TlsContext> tls;
 
   [[nodiscard]] asio::io_context& next_context() noexcept { return *contexts_[next_++ % contexts_.size()]; }
 

@@ -43,15 +43,17 @@ private:
 
 class TcpNetwork final : public Network {
 public:
-  TcpNetwork(Framing framing, const std::string& name, unsigned threads)
-    : core_(std::make_shared<TcpCore>(framing, threads)) {
+  TcpNetwork(Framing framing, const std::string& name, unsigned threads, const Admission& limits,
+             std::shared_ptr<const TlsContext> tls)
+    : limits_(limits), core_(std::make_shared<TcpCore>(framing, threads, std::move(tls))) {
     core_->start(name);
   }
   TcpNetwork(const TcpNetwork&) = delete;
   TcpNetwork& operator=(const TcpNetwork&) = delete;
   ~TcpNetwork() override { shutdown({Code::peer_failed, "the network was shut down"}); }
 
-  [[nodiscard]] Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted) override {
+  [[nodiscard]] Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted,
+                                                         Refused refused) override {
     Result<HostPort> target = split_address(address);
     if (!target)
       return pass_on(std::move(target));
@@ -78,10 +80,11 @@ public:
                   address);
     if (error)
       return fail(Code::invalid_argument, "{}: cannot listen: {}", address, error.message());
-    return take(context, std::move(acceptor), std::move(accepted));
+    return take(context, std::move(acceptor), std::move(accepted), std::move(refused));
   }
 
-  [[nodiscard]] Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted) override {
+  [[nodiscard]] Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted,
+                                                        Refused refused) override {
     int listens = 0;
     socklen_t size = sizeof listens;
     sockaddr_storage name{};
@@ -96,7 +99,7 @@ public:
     acceptor.assign(name.ss_family == AF_INET ? tcp::v4() : tcp::v6(), listening_socket, error);
     if (error)
       return fail(Code::invalid_argument, "descriptor {}: cannot adopt it: {}", listening_socket, error.message());
-    return take(context, std::move(acceptor), std::move(accepted));
+    return take(context, std::move(acceptor), std::move(accepted), std::move(refused));
   }
 
   void connect(const std::string& address, std::chrono::steady_clock::time_point deadline,
@@ -118,8 +121,9 @@ public:
 
 private:
   [[nodiscard]] Result<std::unique_ptr<Listener>> take(asio::io_context& context, tcp::acceptor acceptor,
-                                                       Accepted accepted) {
-    const auto shared = std::make_shared<TcpAcceptor>(core_, context, std::move(acceptor), std::move(accepted));
+                                                       Accepted accepted, Refused refused) {
+    const auto shared = std::make_shared<TcpAcceptor>(core_, context, std::move(acceptor), limits_, std::move(accepted),
+                                                      std::move(refused));
     auto listener = std::make_unique<TcpListener>(shared);
     if (!core_->add(shared))
       return fail(Code::call_order, "{}: listen after shutdown", shared->address());
@@ -127,14 +131,27 @@ private:
     return listener;
   }
 
-  std::shared_ptr<TcpCore> core_;
+  const Admission limits_;
+  const std::shared_ptr<TcpCore> core_;
   std::atomic<bool> down_ = false;
 };
 
 } // namespace
 
+Result<std::unique_ptr<Network>> make_tcp_network(Framing framing, const std::string& name, unsigned threads,
+                                                  const TcpSettings& settings) {
+  std::shared_ptr<const TlsContext> tls;
+  if (settings.key) {
+    auto made = TlsContext::make(*settings.key, settings.new_key_after);
+    if (!made)
+      return pass_on(std::move(made));
+    tls = std::move(*made);
+  }
+  return std::make_unique<TcpNetwork>(framing, name, threads, settings.admission, std::move(tls));
+}
+
 std::unique_ptr<Network> make_tcp_network(Framing framing, const std::string& name, unsigned threads) {
-  return std::make_unique<TcpNetwork>(framing, name, threads);
+  return std::make_unique<TcpNetwork>(framing, name, threads, Admission{}, nullptr);
 }
 
 } // namespace deltawire::transport

@@ -59,6 +59,7 @@ void Port::identify(wire::Role role, std::uint32_t index, wire::Channel channel)
   role_ = role;
   index_ = index;
   channel_ = channel;
+  connection_->admit();
   identified_.store(true, std::memory_order_release);
 }
 

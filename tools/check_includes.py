@@ -40,6 +40,7 @@ SHARED = {"deltawire/dtype.hpp", "deltawire/error.hpp", "result.hpp"}
 LIBRARIES = {
     "CAF": (("caf/",), {"actors"}),
     "Boost": (("boost/",), {"src/transport", "tools/top"}),
+    "OpenSSL": (("openssl/",), {"src/transport"}),
     "cereal": (("cereal/",), {"src/wire"}),
     "toml++": (("toml++/",), {"src/config"}),
     "prometheus-cpp": (("prometheus/",), {"src/telemetry"}),

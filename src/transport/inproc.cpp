@@ -558,7 +558,8 @@ public:
   InprocNetwork& operator=(const InprocNetwork&) = delete;
   ~InprocNetwork() override { shutdown({Code::peer_failed, "the network was shut down"}); }
 
-  [[nodiscard]] Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted) override {
+  [[nodiscard]] Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted,
+                                                         Refused) override {
     auto& directory = Directory::instance();
     std::shared_ptr<Door> door;
     std::vector<std::pair<std::shared_ptr<Core>, std::shared_ptr<Attempt>>> waiting;
@@ -583,7 +584,7 @@ public:
     return listener;
   }
 
-  [[nodiscard]] Result<std::unique_ptr<Listener>> adopt(int, Accepted) override {
+  [[nodiscard]] Result<std::unique_ptr<Listener>> adopt(int, Accepted, Refused) override {
     return fail(Code::unsupported, "inproc: there are no sockets to adopt: use tcp");
   }
 

@@ -11,12 +11,14 @@
 #pragma once
 
 #include "result.hpp"
+#include "transport/shared_key.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,6 +71,9 @@ public:
   /// Sends what is queued, then closes. At most `linger`, then as abort(). Frames still arrive until on_closed.
   virtual void close(std::chrono::milliseconds linger) = 0;
 
+  /// Accepted connections: the peer has said who it is, and the limits for strangers (Admission) end. inproc: nothing.
+  virtual void admit() {}
+
   /// Closes at once; queued sends end with `reason`; on_closed(reason) follows if start() was called.
   virtual void abort(const Failure& reason) = 0;
 
@@ -93,15 +98,26 @@ public:
   virtual ~Network() = default;
 
   using Accepted = std::function<void(std::shared_ptr<Connection>)>;
+  /// Whom a listener turned away before there was a connection to hand over, and why; names the peer's address.
+  using Refused = std::function<void(const Failure&)>;
   using Connected = std::function<void(Result<std::shared_ptr<Connection>>)>;
 
-  /// Listens; a taken port is Code::address_in_use with the address in the message.
-  [[nodiscard]] virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted) = 0;
+  /// Listens; a taken port is Code::address_in_use with the address in the message. `refused` may be empty.
+  [[nodiscard]] virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted,
+                                                                 Refused refused) = 0;
+  [[nodiscard]] Result<std::unique_ptr<Listener>> listen(const std::string& address, Accepted accepted) {
+    return listen(address, std::move(accepted), {});
+  }
 
   /// tcp: adopts a listening socket (port 0 resolved by the parent that started us). Others: Code::unsupported.
-  [[nodiscard]] virtual Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted,
+                                                                Refused refused) = 0;
+  [[nodiscard]] Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted) {
+    return adopt(listening_socket, std::move(accepted), {});
+  }
 
-  /// Connects, trying again (a peer that does not listen yet is no error) until `deadline`, then Code::timed_out.
+  /// Connects, trying again (a peer that does not listen yet is no error) until `deadline`, then Code::timed_out. With
+  /// a key, one that does not hold it is Code::peer_failed at once.
   virtual void connect(const std::string& address, std::chrono::steady_clock::time_point deadline,
                        Connected connected) = 0;
 
@@ -110,7 +126,27 @@ public:
   virtual void shutdown(const Failure& reason) = 0;
 };
 
-/// TCP through Boost.Asio. `threads` io threads named `name` ("dw-io"); connections are spread over them.
+/// What a listener grants to strangers, peers that have not been admitted: Connection::admit().
+struct Admission {
+  std::chrono::milliseconds time{10'000}; ///< from accept to admit(), TLS handshake included
+  std::uint64_t bytes = 64 << 10;         ///< of frames, looked at before memory is taken; and as many of a handshake
+  /// At a time; beyond it the one that has waited longest is closed. With a key, who has shown it counts no more.
+  std::size_t strangers = 256;
+  std::size_t connections = 16'384; ///< open at a time, admitted ones too; beyond it newcomers are closed
+};
+
+struct TcpSettings {
+  /// With a key every connection is TLS 1.3 (tls.hpp): accepted or connected means that the peer holds it too.
+  std::optional<SharedKey> key;
+  Admission admission;
+  std::uint64_t new_key_after = 1ull << 22; ///< TLS records that are encrypted under one key of a connection
+};
+
+/// TCP through Boost.Asio. `threads` io threads named `name` ("dw-io"); connections are spread over them. Fails only
+/// with a key, where OpenSSL lacks what it takes.
+[[nodiscard]] Result<std::unique_ptr<Network>> make_tcp_network(Framing framing, const std::string& name,
+                                                                unsigned threads, const TcpSettings& settings);
+/// Not encrypted, with the usual limits.
 [[nodiscard]] std::unique_ptr<Network> make_tcp_network(Framing framing, const std::string& name, unsigned threads);
 
 /// Between objects of one process, found by address within this process.

@@ -1,4 +1,5 @@
-// The contract of transport.hpp, clause by clause, for every network: the same tests run over tcp and in-process.
+// The contract of transport.hpp, clause by clause, for every network: the same tests run over tcp, plain and encrypted,
+// and in-process.
 #include "catch.hpp"
 #include "random.hpp"
 #include "text_matchers.hpp"
@@ -152,8 +153,15 @@ struct Kind {
   std::unique_ptr<Network> (*make)();
 };
 
+TcpSettings encrypted() {
+  TcpSettings settings;
+  settings.key = SharedKey::derive("a secret of thirty-two bytes, or more").value();
+  return settings;
+}
+
 const std::vector<Kind> kinds = {
   {"tcp", [] { return make_tcp_network(framing, "dw-test", 2); }},
+  {"tls", [] { return make_tcp_network(framing, "dw-test", 2, encrypted()).value(); }},
   {"inproc", [] { return make_inproc_network(framing); }},
 };
 
@@ -163,6 +171,7 @@ const Failure enough{Code::peer_failed, "enough"};
 struct Fixture {
   Fixture(const Kind& kind) : server(kind.make()), client(kind.make()) {
     auto result = server->listen("127.0.0.1:0", [accepted = accepted](std::shared_ptr<Connection> connection) {
+      connection->admit();
       accepted->change([&](auto& all) { all.push_back(std::move(connection)); });
     });
     REQUIRE(result);
@@ -203,7 +212,7 @@ void check_sane(const End& end) {
 } // namespace
 
 #define FOR_EACH_NETWORK()                                                                                             \
-  const auto& kind = kinds[static_cast<std::size_t>(GENERATE(0, 1))];                                                  \
+  const auto& kind = kinds[static_cast<std::size_t>(GENERATE(0, 1, 2))];                                               \
   CAPTURE(kind.name)
 
 TEST_CASE("frames arrive whole and in the order of their sends") {

@@ -63,6 +63,7 @@ struct Server {
   Server() {
     auto result = network->listen("127.0.0.1:0", [this](std::shared_ptr<Connection> accepted) {
       connection = accepted;
+      accepted->admit();
       accepted->start({.on_frame = [this](Incoming&&) { ++frames; },
                        .on_closed = [this](const Failure& reason) { closed.set_value(reason); }});
     });

@@ -1,0 +1,46 @@
+// Who has connected to a listener: how many at a time, and who has to go for a newcomer. Strangers are those that have
+// neither shown the key nor been admitted; anybody may be one. Thread-safe.
+#pragma once
+
+#include "transport/transport.hpp"
+
+#include <list>
+#include <mutex>
+
+namespace deltawire::transport {
+
+class TcpConnection;
+
+class Strangers {
+public:
+  explicit Strangers(Admission limits) : limits_(limits) {}
+
+  [[nodiscard]] const Admission& limits() const noexcept { return limits_; }
+
+  struct Entry {
+    bool taken = false;                     ///< false: there are too many connections
+    std::shared_ptr<TcpConnection> instead; ///< the stranger that has to go, if any; the caller ends it
+  };
+  /// A connection that was accepted. leave() must follow if it is taken.
+  [[nodiscard]] Entry enter(const std::shared_ptr<TcpConnection>& newcomer);
+
+  /// No stranger any more.
+  void trust(const TcpConnection& connection);
+
+  /// Closed. Once for each that was taken.
+  void leave(const TcpConnection& connection);
+
+private:
+  struct Stranger {
+    const TcpConnection* who;
+    std::weak_ptr<TcpConnection> connection;
+  };
+  void forget(const TcpConnection& connection);
+
+  const Admission limits_;
+  std::mutex mutex_;
+  std::list<Stranger> strangers_; ///< by arrival
+  std::size_t open_ = 0;
+};
+
+} // namespace deltawire::transport

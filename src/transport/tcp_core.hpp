@@ -1,0 +1,103 @@
+// What the objects of one TCP network share: its io threads, and who must be ended when it shuts down.
+//
+// Each io thread runs an io_context of its own, and a connection lives on one of them: its state is touched by that
+// thread only. What other threads ask for is posted there, in the order in which they ask.
+//
+// Shutdown ends every operation and lets the contexts run dry, instead of stopping them: a handler left in a stopped
+// context would own a connection that owns the context.
+//
+// This header and the others that include it are the room's own: they bring Asio in.
+#pragma once
+
+#include "transport/transport.hpp"
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <thread>
+
+#define BOOST_ERROR_CODE_HEADER_ONLY
+#include <boost/asio.hpp>
+
+namespace deltawire::transport {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+/// Calls, and tells what a callback threw.
+template <class Call>
+std::optional<Failure> guarded(const std::string& who, Call call) noexcept {
+  try {
+    call();
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return Failure{Code::internal, fmt::format("{}: a callback threw: {}", who, error.what())};
+  } catch (...) {
+    return Failure{Code::internal, fmt::format("{}: a callback threw", who)};
+  }
+}
+
+/// "127.0.0.1:80", "[::1]:80"
+[[nodiscard]] std::string to_text(const tcp::endpoint& endpoint);
+
+/// Processes that ours starts must not hold our sockets open.
+void close_on_exec(int descriptor);
+
+/// What every connected socket is set to, before it is used.
+void prepare(tcp::socket& socket);
+
+/// What shutdown ends. Thread-safe.
+class Ended {
+public:
+  virtual ~Ended() = default;
+  virtual void end(const Failure& reason) = 0;
+};
+
+class TlsContext;
+
+class TcpCore {
+public:
+  /// `tls_context`: of all connections, null for plain ones.
+  TcpCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context);
+
+  const Framing framing;
+  const std::shared_ptr<const TlsContext> tls;
+
+  [[nodiscard]] asio::io_context& next_context() noexcept { return *contexts_[next_++ % contexts_.size()]; }
+
+  /// Runs `call` on the context's thread, in order; after shutdown never.
+  template <class Call>
+  void post(asio::io_context& context, Call call) {
+    const std::shared_lock lock(post_mutex_);
+    if (!posts_closed_)
+      asio::post(context, std::move(call));
+  }
+
+  /// Keep what must be ended by shutdown; false once that began.
+  [[nodiscard]] bool add(const std::shared_ptr<Ended>& object);
+  void remove(const std::shared_ptr<Ended>& object);
+
+  void start(const std::string& name);
+
+  /// Once. Not on an io thread.
+  void shutdown(const Failure& reason);
+
+private:
+  std::vector<std::unique_ptr<asio::io_context>> contexts_;
+  std::vector<asio::executor_work_guard<asio::io_context::executor_type>> work_;
+  std::vector<std::thread> threads_;
+  std::atomic<std::size_t> next_ = 0;
+
+  std::shared_mutex post_mutex_;
+  bool posts_closed_ = false;
+
+  std::mutex mutex_;
+  bool down_ = false;
+  std::set<std::shared_ptr<Ended>> objects_;
+};
+
+} // namespace deltawire::transport

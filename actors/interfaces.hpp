@@ -41,7 +41,8 @@ struct FrameArrived {
   SharedBytes body;
 };
 
-/// A connection was made (to the root) or accepted (by the root), or could not be made.
+/// A connection was made (to the root) or accepted (by the root), or could not be made, or was turned away (by the
+/// root).
 struct PortOpened {
   std::shared_ptr<Port> port;
   Failure failure; ///< with port == nullptr

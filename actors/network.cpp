@@ -1,8 +1,56 @@
 #include "actors/network.hpp"
 
+#include "config/secret_file.hpp"
 #include "wire/framing.hpp"
 
+#include <algorithm>
+
 namespace deltawire::actors {
+namespace {
+
+/// Two io threads, connections spread over them: the gather and the sends of a root move at the same time.
+constexpr unsigned io_threads = 2;
+constexpr const char* io_name = "dw-io";
+
+/// What the root grants to who has not said its name. All peers of a job may come at once, with two connections each,
+/// and come again before their predecessors are seen to be gone.
+transport::Admission admission_of(const config::Topology& topology) {
+  const auto peers = static_cast<std::size_t>(topology.trainer.mesh.size() + topology.worker.mesh.size());
+  transport::Admission limits;
+  limits.strangers += 4 * peers;
+  limits.connections += 8 * peers;
+  limits.time = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(topology.update.connect),
+                           std::chrono::milliseconds(100), limits.time);
+  return limits;
+}
+
+} // namespace
+
+Result<std::shared_ptr<Networks>> Networks::make(const config::Topology& topology,
+                                                 std::initializer_list<config::TransportKind> kinds) {
+  auto networks = std::make_shared<Networks>();
+  networks->settings_.admission = admission_of(topology);
+  const bool local = std::all_of(kinds.begin(), kinds.end(),
+                                 [](config::TransportKind kind) { return kind == config::TransportKind::inproc; });
+  if (topology.transport.secret_file.empty() || local)
+    return networks;
+  const auto named = [&](const Failure& failure) {
+    return fail(failure.code, "{}: transport.secret_file: {}", topology.file, failure.message);
+  };
+  const auto secret = config::read_secret(topology.transport.secret_file);
+  if (!secret)
+    return named(secret.error());
+  auto key = transport::SharedKey::derive(*secret);
+  if (!key)
+    return named(key.error());
+  networks->settings_.key = *key;
+  // Made at once: what OpenSSL lacks is found when a process opens, not when it connects.
+  auto tcp = transport::make_tcp_network(wire::framing(), io_name, io_threads, networks->settings_);
+  if (!tcp)
+    return named(tcp.error());
+  networks->tcp_ = std::move(*tcp);
+  return networks;
+}
 
 transport::Network& Networks::of(config::TransportKind kind) {
   if (kind == config::TransportKind::inproc) {
@@ -10,9 +58,9 @@ transport::Network& Networks::of(config::TransportKind kind) {
       inproc_ = transport::make_inproc_network(wire::framing());
     return *inproc_;
   }
-  // Two io threads, connections spread over them: the gather and the sends of a root move at the same time.
   if (!tcp_)
-    tcp_ = transport::make_tcp_network(wire::framing(), "dw-io", 2);
+    tcp_ =
+      transport::make_tcp_network(wire::framing(), io_name, io_threads, settings_).value(); // fails only with a key
   return *tcp_;
 }
 

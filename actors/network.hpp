@@ -4,6 +4,7 @@
 #include "config/topology.hpp"
 #include "transport/transport.hpp"
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,11 @@ namespace deltawire::actors {
 
 class Networks {
 public:
+  /// Reads transport.secret_file, unless `kinds`, those that will be asked for, are all in-process. Fails as
+  /// config::read_secret and transport::make_tcp_network do.
+  [[nodiscard]] static Result<std::shared_ptr<Networks>> make(const config::Topology& topology,
+                                                              std::initializer_list<config::TransportKind> kinds);
+
   /// The network of a kind, made when first asked for. "auto" is tcp: what works between any two processes.
   [[nodiscard]] transport::Network& of(config::TransportKind kind);
 
@@ -19,6 +25,7 @@ public:
   void shutdown();
 
 private:
+  transport::TcpSettings settings_;
   std::unique_ptr<transport::Network> tcp_;
   std::unique_ptr<transport::Network> inproc_;
 };

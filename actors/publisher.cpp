@@ -201,7 +201,10 @@ Publisher Publisher::open(const std::string& topology, TrainerOptions options) {
   setup->workers_per_replica = static_cast<std::uint32_t>(setup->topology.workers_per_replica());
   setup->master = actors::master_address(setup->topology);
   setup->listening_socket = options.listening_socket;
-  setup->networks = std::make_shared<actors::Networks>();
+  const config::Actors& settings = setup->topology.actors;
+  setup->networks = actors::value_or_throw(actors::Networks::make(
+    setup->topology,
+    {settings.gather_queue.transport, setup->rank == 0 ? settings.sender.transport : settings.gather_queue.transport}));
   setup->status = std::make_shared<actors::SessionStatus>();
   setup->recorder = actors::make_recorder(setup->topology, fmt::format("rank {}", setup->rank));
   setup->metrics = std::make_shared<telemetry::Registry>(telemetry::Labels{{"rank", std::to_string(setup->rank)}});

@@ -65,7 +65,8 @@ Subscriber Subscriber::open(const std::string& topology, WorkerOptions options) 
     throw Error(Code::invalid_argument,
                 fmt::format("{}: worker {} of a worker.mesh of {} workers", topology, setup->worker, setup->workers));
   setup->master = actors::master_address(setup->topology);
-  setup->networks = std::make_shared<actors::Networks>();
+  setup->networks =
+    actors::value_or_throw(actors::Networks::make(setup->topology, {setup->topology.actors.sender.transport}));
   setup->status = std::make_shared<actors::SessionStatus>();
   setup->recorder = actors::make_recorder(setup->topology, fmt::format("worker {}", setup->worker));
   setup->metrics = std::make_shared<telemetry::Registry>(telemetry::Labels{{"worker", std::to_string(setup->worker)}});

@@ -351,7 +351,7 @@ void agree(Self self) {
 }
 
 void turn_away(Self self, const std::shared_ptr<Port>& port, const Failure& failure) {
-  self->state.refused += fmt::format("; refused: {}", failure.message);
+  self->state.refused.note(fmt::format("{}: {}", port->name(), failure.message));
   port->send(wire::Refused{failure.code, failure.message});
   port->close();
 }
@@ -568,6 +568,9 @@ void listen(Self self) {
                          routes = state.routes](std::shared_ptr<transport::Connection> connection) {
     caf::anon_send(supervisor, PortOpened{std::make_shared<Port>(std::move(connection), routes), {}});
   };
+  const auto refused = [supervisor = caf::actor_cast<caf::actor>(TrainerSupervisorActor{self})](const Failure& why) {
+    caf::anon_send(supervisor, PortOpened{nullptr, why});
+  };
   const auto open = [&](config::TransportKind kind) -> Result<void> {
     std::unique_ptr<transport::Listener>& listener =
       kind == config::TransportKind::inproc ? state.inproc_listener : state.tcp_listener;
@@ -575,8 +578,8 @@ void listen(Self self) {
       return {};
     transport::Network& network = setup.networks->of(kind);
     auto made = setup.listening_socket >= 0 && kind != config::TransportKind::inproc
-                  ? network.adopt(setup.listening_socket, accepted)
-                  : network.listen(setup.master, accepted);
+                  ? network.adopt(setup.listening_socket, accepted, refused)
+                  : network.listen(setup.master, accepted, refused);
     if (!made)
       return pass_on(std::move(made));
     listener = std::move(*made);
@@ -623,6 +626,8 @@ void connect(Self self, const ConnectRequest& request) {
 
 void opened(Self self, const PortOpened& message) {
   TrainerSupervisorState& state = self->state;
+  if (!message.port && is_root(self))
+    return state.refused.note(message.failure.message);
   if (!message.port)
     return fail_session(self, message.failure);
   if (state.phase == Phase::failed || state.phase == Phase::closing)
@@ -680,8 +685,13 @@ void port_closed(Self self, const PortClosed& closed) {
   const bool first_time = std::erase(state.open, closed.port) > 0;
   if (state.phase == Phase::closing)
     return end_if_done(self);
-  if (!closed.port->identified() || state.phase == Phase::failed || state.setup->status->ended())
+  if (state.phase == Phase::failed || state.setup->status->ended())
     return;
+  if (!closed.port->identified()) {
+    if (closed.port->frames() == 0 || closed.reason.code != Code::peer_failed) // else turned away, and noted
+      state.refused.note(closed.reason.message);
+    return;
+  }
   if (joining_on(self, closed.port)) {
     state.joining.erase(closed.port->index());
     return;
@@ -754,7 +764,7 @@ void tick(Self self) {
                       fmt::format("not everyone connected within {:.1f} s (update.connect): {}{}",
                                   std::chrono::duration<double>(state.setup->topology.update.connect).count(),
                                   is_root(self) ? state.agreement->missing() : "no agreement from rank 0 (the root)",
-                                  state.refused)});
+                                  state.refused.text())});
   }
   if (state.phase == Phase::running)
     watch_and_beat(self);
@@ -768,6 +778,22 @@ void tick(Self self) {
 }
 
 } // namespace
+
+void Refusals::note(const std::string& who_and_why) {
+  constexpr std::size_t most = 8;
+  last_.push_back(who_and_why.substr(0, 1000));
+  if (last_.size() <= most)
+    return;
+  last_.pop_front();
+  ++earlier_;
+}
+
+std::string Refusals::text() const {
+  std::string text = earlier_ == 0 ? "" : fmt::format("; refused: {} earlier ones", earlier_);
+  for (const std::string& each : last_)
+    text += "; refused: " + each;
+  return text;
+}
 
 TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_ptr<TrainerSetup> setup) {
   TrainerSupervisorState& initial = self->state;

@@ -12,6 +12,18 @@
 
 namespace deltawire::actors {
 
+/// Who was turned away last, and why. Anybody may knock: only so many are kept.
+class Refusals {
+public:
+  void note(const std::string& who_and_why);
+  /// "; refused: a; refused: b", empty where nobody was.
+  [[nodiscard]] std::string text() const;
+
+private:
+  std::deque<std::string> last_;
+  std::uint64_t earlier_ = 0;
+};
+
 struct TrainerSupervisorState {
   enum class Phase : std::uint8_t { idle, connecting, running, failed, closing };
 
@@ -23,7 +35,7 @@ struct TrainerSupervisorState {
   std::shared_ptr<Answer> connect_answer;
   std::shared_ptr<Answer> close_answer;
   std::chrono::steady_clock::time_point connect_deadline;
-  std::string refused;             ///< root: who was turned away and why, for the message when someone is missing
+  Refusals refused;                ///< root: for the message when someone is missing
   layout::Declaration declaration; ///< this rank's
 
   // connections

@@ -88,15 +88,15 @@ bool is_loopback(std::string_view host) noexcept {
   return at == host.size();
 }
 
-Result<Address> parse_master(std::string_view text) {
+Result<Address> parse_master(std::string_view text, bool encrypted) {
   auto address = parse_address(text);
-  if (!address)
-    return address;
-  if (!is_loopback(address->host))
-    return fail(Code::unsupported,
-                "\"{}\" is not a loopback address, which is not supported yet: connections are not encrypted, so only "
-                "127.x.x.x, localhost and [::1] are allowed",
-                text);
+  if (address && !encrypted && !is_loopback(address->host))
+    return fail(
+      Code::invalid_topology,
+      "\"{}\" is not a loopback address, so connections must be encrypted: set transport.secret_file to a file "
+      "that all processes have, made with \"openssl rand -hex 32\" and chmod 600 (or use 127.x.x.x, localhost "
+      "or [::1])",
+      text);
   return address;
 }
 

@@ -29,8 +29,8 @@ struct Address {
 /// 127.x.x.x, "localhost" or "::1", with or without brackets; decided by the text alone.
 [[nodiscard]] bool is_loopback(std::string_view host) noexcept;
 
-/// What a master address has to be in this version: parse_address, and loopback (Code::unsupported otherwise, because
-/// connections are not encrypted yet).
-[[nodiscard]] Result<Address> parse_master(std::string_view text);
+/// What a master address has to be: parse_address, and loopback unless connections are `encrypted`
+/// (Code::invalid_topology otherwise, with what to do).
+[[nodiscard]] Result<Address> parse_master(std::string_view text, bool encrypted);
 
 } // namespace deltawire::config

@@ -62,19 +62,21 @@ Result<Seat> seat_from_environment(const Environment& environment) {
 }
 
 Result<Address> master_from_environment(const Topology& topology, const Environment& environment) {
+  const bool encrypted = !topology.transport.secret_file.empty();
   const auto named = [](std::string_view name, Result<Address> address) -> Result<Address> {
     if (!address)
       return fail(address.error().code, "{}: {}", name, address.error().message);
     return address;
   };
   if (!topology.transport.master.empty())
-    return named(fmt::format("{}: transport.master", topology.file), parse_master(topology.transport.master));
+    return named(fmt::format("{}: transport.master", topology.file),
+                 parse_master(topology.transport.master, encrypted));
   if (const auto master = lookup(environment, "DELTAWIRE_MASTER"))
-    return named("environment: DELTAWIRE_MASTER", parse_master(*master));
+    return named("environment: DELTAWIRE_MASTER", parse_master(*master, encrypted));
   if (const auto host = lookup(environment, "MASTER_ADDR")) {
     const bool needs_brackets = host->find(':') != std::string::npos && !host->starts_with('[');
     const std::string text = fmt::format(fmt::runtime(needs_brackets ? "[{}]:{}" : "{}:{}"), *host, default_port);
-    return named("environment: MASTER_ADDR", parse_master(text));
+    return named("environment: MASTER_ADDR", parse_master(text, encrypted));
   }
   return fail(Code::invalid_argument,
               "{}: transport.master: no address of the root: set it, or DELTAWIRE_MASTER=host:port in the environment, "

@@ -6,6 +6,7 @@
 #include "config/units.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 namespace deltawire::config {
 
@@ -209,14 +210,20 @@ layout::SideRules read_side(const Value* table, const std::string& path, bool is
 
 void read_transport(const Value* table, Transport& out, ErrorList& errors) {
   Section section{table, "transport", errors};
+  if (const Value* secret = section.take("secret_file", Value::Kind::text);
+      secret != nullptr && !secret->text.empty()) {
+    const std::filesystem::path path(secret->text);
+    const bool in_a_file = secret->place.line != 0;
+    out.secret_file = in_a_file && path.is_relative()
+                        ? (std::filesystem::path(secret->place.file).parent_path() / path).lexically_normal().string()
+                        : secret->text;
+  }
   if (const Value* master = section.take("master", Value::Kind::text); master != nullptr && !master->text.empty()) {
-    if (auto address = parse_master(master->text))
+    if (auto address = parse_master(master->text, !out.secret_file.empty()))
       out.master = master->text;
     else
       section.refuse(address.error().code, "master", address.error().message);
   }
-  if (const Value* secret = section.take("secret_file", Value::Kind::text); secret != nullptr && !secret->text.empty())
-    section.refuse(Code::unsupported, "secret_file", "not supported yet: connections are not encrypted");
   section.finish();
 }
 

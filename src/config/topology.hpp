@@ -22,6 +22,9 @@ using Duration = std::chrono::nanoseconds;
 
 struct Transport {
   std::string master = ""; ///< "host:port" the root listens on; "[::1]:29500" for IPv6; empty: from the environment
+  /// Path of the secret that encrypts every TCP connection; empty: none are. As written with --set, otherwise relative
+  /// to the file that names it.
+  std::string secret_file;
 };
 
 /// Deadlines, all longer than 0 and at most a year. stall < timeout and engine < timeout hold after load(): a worker
@@ -117,7 +120,7 @@ struct Topology {
 /// override without a key). What patterns, cuts and slices mean is checked by layout::Side::compile.
 [[nodiscard]] Result<Topology> load(const std::string& path, std::span<const std::string> overrides = {});
 
-/// A hash over every setting that all processes must share (all but transport.master, telemetry, file names and lines),
+/// A hash over every setting that all processes must share (all but [transport], telemetry, file names and lines),
 /// after includes and overrides: peers compare it when they connect.
 [[nodiscard]] std::uint64_t fingerprint(const Topology& topology);
 

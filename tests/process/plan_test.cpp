@@ -316,6 +316,17 @@ TEST_CASE("peers that an in-process transport joins share a process") {
   CHECK(all.at("trusted_planes").empty());
 }
 
+TEST_CASE("plan names what is encrypted, and needs no secret for that") {
+  const Case c;
+  for (const Json& plane : c.json({}).at("trusted_planes"))
+    CHECK_THAT(plane.get<std::string>(), Contains("neither encrypted"));
+  const Json plan =
+    c.json({"--set", "transport.secret_file=/no/such/file", "--set", "transport.master=10.0.0.1:29500"});
+  REQUIRE(plan.at("trusted_planes").size() == 2);
+  for (const Json& plane : plan.at("trusted_planes"))
+    CHECK_THAT(plane.get<std::string>(), Contains("encrypted and authenticated both ways") && Contains("TLS 1.3"));
+}
+
 TEST_CASE("the graph says what runs where and what holds an arrow back") {
   const Case c;
   const Json plan = c.json({"--set", "actors.differ.count=5", "--set", "actors.differ.thread=detached"});

@@ -169,8 +169,12 @@ TEST_CASE("an address of the root that cannot be right names where it came from"
 
   auto remote = master_from_environment(topology_with("", 1), environment({{"MASTER_ADDR", "node7"}}));
   REQUIRE_FALSE(remote);
-  CHECK(remote.error().code == Code::unsupported);
-  CHECK_THAT(remote.error().message, contains("MASTER_ADDR") && contains("not a loopback address"));
+  CHECK(remote.error().code == Code::invalid_topology);
+  CHECK_THAT(remote.error().message,
+             contains("MASTER_ADDR") && contains("not a loopback address") && contains("transport.secret_file"));
+  Topology encrypted = topology_with("", 1);
+  encrypted.transport.secret_file = "key";
+  CHECK(*master_from_environment(encrypted, environment({{"MASTER_ADDR", "node7"}})) == Address{"node7", 29717});
 
   auto garbled = master_from_environment(topology_with("", 1), environment({{"DELTAWIRE_MASTER", "nowhere"}}));
   REQUIRE_FALSE(garbled);

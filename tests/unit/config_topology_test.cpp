@@ -206,8 +206,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
               "t.toml:4: trainer.placement.wire_dtype: not supported yet"},
          {"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
           "t.toml:4: worker.map.on: not supported yet"},
-         {"[transport]\nsecret_file = \"key\"",
-          "t.toml:2: transport.secret_file: not supported yet: connections are not encrypted"},
          {"[update]\nwire_dtype = \"bfloat16\"",
           "t.toml:2: update.wire_dtype: \"bfloat16\" is not supported yet; use \"keep\""},
          {"[update]\nseed = \"if-different\"",
@@ -229,9 +227,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "t.toml:2: actors.flush_bucket.compression: \"zstd\" is not supported yet; use \"none\""},
          {"[actors]\napplier = { overflow = \"in-place\" }",
           "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\""},
-         {"[transport]\nmaster = \"10.0.0.1:29500\"",
-          "t.toml:2: transport.master: \"10.0.0.1:29500\" is not a loopback address, which is not supported yet: "
-          "connections are not encrypted, so only 127.x.x.x, localhost and [::1] are allowed"},
        }) {
     CAPTURE(c.text);
     CHECK(errors_of(c.text) == c.error);

@@ -178,7 +178,8 @@ std::vector<std::string> remarks_on(const config::Topology& topology, const Cove
 
 std::vector<std::string> trusted_planes(const config::Topology& topology) {
   const Graph graph = graph_of(topology);
-  const auto says = [](std::string_view stage, Medium medium) -> std::string {
+  const bool encrypted = !topology.transport.secret_file.empty();
+  const auto says = [&](std::string_view stage, Medium medium) -> std::string {
     switch (medium) {
     case Medium::message:
     case Medium::inproc:
@@ -186,6 +187,10 @@ std::vector<std::string> trusted_planes(const config::Topology& topology) {
     case Medium::tcp:
       break;
     }
+    if (encrypted)
+      return fmt::format("{} over tcp: encrypted and authenticated both ways (TLS 1.3 with transport.secret_file): "
+                         "trust whoever can read the secret",
+                         stage);
     return fmt::format("{} over tcp: neither encrypted nor authenticated; only loopback addresses are accepted", stage);
   };
   std::vector<std::string> lines;

@@ -13,7 +13,7 @@ namespace deltawire::plan {
 /// are taken to have 2 bytes where it matters.
 [[nodiscard]] std::vector<std::string> remarks_on(const config::Topology& topology, const Coverage* coverage);
 
-/// Connections that are neither encrypted nor authenticated (design, section 6.9), one a line.
+/// Connections over a network (design, section 6.9), one a line: whether they are encrypted, and who must be trusted.
 [[nodiscard]] std::vector<std::string> trusted_planes(const config::Topology& topology);
 
 } // namespace deltawire::plan

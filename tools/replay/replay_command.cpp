@@ -1,6 +1,7 @@
 #include "replay_command.hpp"
 
 #include "config/launch.hpp"
+#include "config/secret_file.hpp"
 #include "message.hpp"
 #include "processes.hpp"
 #include "report.hpp"
@@ -159,6 +160,10 @@ Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& p
   auto address = master_address(prepared.sides->topology);
   if (!address)
     return pass_on(std::move(address));
+  // Said once, rather than by every child.
+  if (const std::string& file = prepared.sides->topology.transport.secret_file; !file.empty())
+    if (auto secret = config::read_secret(file); !secret)
+      return fail(secret.error().code, "{}: transport.secret_file: {}", options.topology, secret.error().message);
   auto socket = ListeningSocket::open(*address);
   if (!socket)
     return pass_on(std::move(socket));

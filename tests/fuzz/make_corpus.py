@@ -368,15 +368,15 @@ def indexes():
 NONE, HEADER, PAYLOAD = 0, 1, 2  # checksums that the target makes right
 
 
-def frame(repairs=HEADER | PAYLOAD, magic=b"DLTW", protocol=2, type=1001, zero_a=0, zero_b=0, length=None, payload=b"abc"):
+def frame(repairs=HEADER | PAYLOAD, magic=b"DLTW", protocol=3, type=1001, zero_a=0, zero_b=0, length=None, payload=b"abc"):
     length = len(payload) if length is None else length
     return (u8(repairs) + magic + u32(protocol) + u16(type, zero_a) + u32(3) + u64(0x11, 0x22, 0x33) + u32(4, zero_b) +
             u64(length, 0x66, 0x77) + payload)
 
 
 def frames():
-    golden = bytes.fromhex("444c545702000000e9030000343332311817161514131211282726252423222158575655545352514443424100000000"
-                           "62610000000000007877767574737271c6fe11db1a26c68f")
+    golden = bytes.fromhex("444c545703000000e9030000343332311817161514131211282726252423222158575655545352514443424100000000"
+                           "626100000000000078777675747372715dcee08438298e2b")
     good("frame", "flush", frame())
     good("frame", "round-empty", frame(type=1000, payload=b""))
     good("frame", "control", frame(type=33))
@@ -386,7 +386,7 @@ def frames():
     bad("frame", "short", frame()[:72])
     bad("frame", "nothing", b"")
     bad("frame", "magic", frame(magic=b"DLTX"))
-    bad("frame", "protocol", frame(protocol=3))
+    bad("frame", "protocol", frame(protocol=2))
     bad("frame", "header-checksum", frame(repairs=PAYLOAD))
     bad("frame", "payload-checksum", frame(repairs=HEADER))
     bad("frame", "reserved", frame(zero_a=1))
@@ -419,7 +419,7 @@ REGION = u32(0, 0) + u64(0) + items(items(u64(0, 2, 0, 3)), items(u64(0, 3, 0, 1
 DECLARATION = items(PARAMETER) + items(SLOT) + items(REGION)
 BLOCK = u32(1, 2, 3, 4, 5) + u8(1) + numbers(6) + u64(7) + numbers(8) + u64(9) + numbers(10)
 SPAN = u64(1, 2)
-REPORT = u32(1) + u64(5) + text("serving") + u64(6) + u8(1) + u64(7) + text("")
+REPORT = u32(1) + u64(5) + text("serving") + u64(6, 2, 3) + u8(1) + u64(7) + text("")
 
 # Number -> name, payload (FORMAT.md, "Control messages").
 MESSAGES = {
@@ -427,7 +427,7 @@ MESSAGES = {
     10: ("declare-rank", DECLARATION), 11: ("catalogue", items(SLOT, text("") + u8(0) + numbers())),
     12: ("declare-worker", items() + items() + items()),
     13: ("agreement", items(SLOT) + items(u32(0) + u64(6)) + u32(1, 1) + items(BLOCK)), 14: ("agreed", b""),
-    15: ("connected", b""), 20: ("capture-report", u64(1, 2) + u8(1) + u64(3, 4) + SPAN + items(u32(1) + u64(-1)) + u64(5, 6)),
+    15: ("connected", b""), 20: ("capture-report", u64(1, 2) + u8(1) + u64(3, 4) + SPAN + items(u32(1) + u64(-1)) + u64(5, 6) + u8(1)),
     21: ("offer", u64(2) + items(u32(0, 100), u32(1, 2**32 - 1)) + u32(2)), 22: ("grant", u64(2, 0) + u32(1) + u64(100)),
     23: ("delivery-report", u64(2, 1, 9) + u8(1, 1, 13) + text("") + u64(*range(7)) + u64(1, 2, 3) + SPAN * 6 +
          u64(1, 2, 3, 4) + items(REPORT, REPORT)), 24: ("drop", u64(4)),

@@ -50,7 +50,7 @@ std::size_t heap_in_use() {
 
 /// Runs with `key` at `bytes`: "" when it works, else the refusal.
 std::string with_cap(const Scenario& scenario, const std::string& key, std::size_t bytes) {
-  return run(scenario, {fmt::format("{}={}B", key, bytes), "update.connect=2s"});
+  return run(scenario, {fmt::format("{}={}B", key, bytes), "update.connect=20s"});
 }
 
 } // namespace

@@ -410,12 +410,9 @@ struct PartsRank {
           ++id;
         const auto piece = delta::read_piece(bytes, work->blocks[id]).value();
         const delta::BoundBlock bound{&work->blocks[id], reinterpret_cast<std::byte*>(values[id].data())};
-        std::vector<std::byte> staged(piece.changed * 2);
-        if (piece.kind == delta::PieceKind::ulp_delta)
-          delta::stage_values(bound, piece, staged);
-        else
-          std::copy(piece.values.begin(), piece.values.end(), staged.begin());
-        delta::write_values(bound, piece, staged);
+        delta::Stage stage({&bound, 1}, 1 << 20);
+        REQUIRE(stage.add(0, piece));
+        stage.exchange({});
         at += piece.bytes;
       }
     }

@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 
 using namespace deltawire;
 using namespace deltawire::test;
@@ -32,7 +36,25 @@ void run_all(const std::vector<std::string>& overrides) {
   }
 }
 
+/// What the folder's README names in backticks and ends in ".toml".
+std::set<std::string> named_scenarios() {
+  std::ifstream file(std::string(DELTAWIRE_SCENARIOS) + "/README.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::regex name("`([a-z0-9_]+\\.toml)`");
+  std::set<std::string> names;
+  for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at)
+    names.insert((*at)[1]);
+  return names;
+}
+
 } // namespace
+
+TEST_CASE("the list of failures names every scenario, and no other") {
+  std::set<std::string> files;
+  for (const std::string& file : scenario_files())
+    files.insert(std::filesystem::path(file).filename().string());
+  CHECK(named_scenarios() == files);
+}
 
 TEST_CASE("scenarios hold with the caps as they come") {
   run_all({});

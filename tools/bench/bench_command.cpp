@@ -132,7 +132,8 @@ replay::ExitStatus bench_command(const BenchOptions& options) {
     if (!report)
       return replay::report_failure(report.error());
     reports.push_back(std::move(*report));
-    if (const auto printed = say(options.markdown ? "\n" + to_markdown(reports.back()) : to_text(reports.back()));
+    if (const auto printed =
+          say(options.markdown ? fmt::format("\n{}", to_markdown(reports.back())) : to_text(reports.back()));
         !printed)
       return replay::report_failure(printed.error());
   }

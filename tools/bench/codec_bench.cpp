@@ -3,8 +3,8 @@
 #include "changing_weights.hpp"
 #include "measure.hpp"
 
-#include "delta/apply.hpp"
 #include "delta/piece.hpp"
+#include "delta/stage.hpp"
 #include "delta/tiles.hpp"
 #include "kernels/values.hpp"
 
@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 namespace deltawire::bench {
 namespace {
@@ -98,37 +99,29 @@ Result<std::vector<delta::PieceView>> read_all(std::span<const std::byte> bytes,
   return pieces;
 }
 
-/// Positions, and values as they are to be written, densely into `values`.
-void decode(std::span<const delta::PieceView> pieces, const Found& found, std::vector<std::byte>& values) {
-  std::byte* out = values.data();
-  std::size_t sum = 0;
+/// As a worker stages them: positions and absolute values, laid out for the exchange, and the change of the digest.
+Result<void> decode(std::span<const delta::PieceView> pieces, delta::Stage& stage) {
+  stage.clear();
+  delta::Digest sum = 0;
   for (const delta::PieceView& piece : pieces) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.changed) * size;
-    if (piece.kind == delta::PieceKind::ulp_delta) {
-      delta::stage_values({&found.block, found.weights.snapshot()}, piece, {out, bytes});
-    } else {
-      if (piece.kind == delta::PieceKind::delta)
-        delta::for_each_tile(piece, [&](std::uint64_t, std::span<const std::uint16_t> positions, std::uint64_t) {
-          sum += positions.back();
-        });
-      std::memcpy(out, piece.values.data(), bytes);
-    }
-    out += bytes;
+    const auto added = stage.add(0, piece);
+    if (!added)
+      return tl::make_unexpected(added.error());
+    sum += *added;
   }
-  keep(sum);
+  keep(static_cast<std::size_t>(sum));
+  return {};
 }
 
-/// Writes what was decoded over a copy of the snapshot, which must be the weights then.
-Result<void> check(std::span<const delta::PieceView> pieces, const Found& found, std::vector<std::byte>& values,
-                   const std::string& what) {
+/// Exchanges what was decoded over a copy of the snapshot, which must be the weights then.
+Result<void> check(std::span<const delta::PieceView> pieces, const Found& found, const std::string& what) {
   HugeArray memory(found.weights.bytes());
   std::memcpy(memory.data(), found.weights.snapshot(), memory.size());
-  std::span<std::byte> rest(values);
-  for (const delta::PieceView& piece : pieces) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.changed) * size;
-    delta::write_values({&found.block, memory.data()}, piece, rest.first(bytes));
-    rest = rest.subspan(bytes);
-  }
+  const delta::BoundBlock bound{&found.block, memory.data()};
+  delta::Stage stage({&bound, 1}, ~std::uint64_t{0});
+  if (auto decoded = decode(pieces, stage); !decoded)
+    return decoded;
+  stage.exchange({});
   if (std::memcmp(memory.data(), found.weights.now(), memory.size()) != 0)
     return fail(Code::verification_failed, "verification failed: {}: decoded weights are not the encoded ones", what);
   return {};
@@ -151,7 +144,7 @@ Result<void> bench_density(Report& report, std::size_t bytes, double percent, st
     std::unique_ptr<delta::PieceEncoder> encoder;
     delta::EncodedPieces pieces;
     std::vector<delta::PieceView> views;
-    std::vector<std::byte> values;
+    std::optional<delta::Stage> stage; ///< over the snapshot, which it only reads
   };
   std::vector<Encoded> all(ways.size());
   for (std::size_t w = 0; w < ways.size(); ++w) {
@@ -162,14 +155,13 @@ Result<void> bench_density(Report& report, std::size_t bytes, double percent, st
     if (!views)
       return pass_on(std::move(views));
     encoded.views = std::move(*views);
-    encoded.values.resize(encoded.pieces.changed * size);
-    decode(encoded.views, found, encoded.values);
-    if (auto right = check(encoded.views, found, encoded.values, fmt::format("{}, {:g} %", ways[w].name, percent));
-        !right)
+    if (auto right = check(encoded.views, found, fmt::format("{}, {:g} %", ways[w].name, percent)); !right)
       return right;
     contenders.push_back({{}, [&](std::size_t) { keep(encode(*encoded.encoder, found).bytes.size()); }});
     contenders.push_back({{}, [&](std::size_t) { keep(read_all(encoded.pieces.bytes, found.block)->size()); }});
-    contenders.push_back({{}, [&](std::size_t) { decode(encoded.views, found, encoded.values); }});
+    const delta::BoundBlock bound{&found.block, found.weights.snapshot()};
+    encoded.stage.emplace(std::span(&bound, 1), ~std::uint64_t{0});
+    contenders.push_back({{}, [&](std::size_t) { (void)decode(encoded.views, *encoded.stage); }});
   }
   const Turns turns = take_turns(contenders, 1, runs);
   for (std::size_t w = 0; w < ways.size(); ++w) {

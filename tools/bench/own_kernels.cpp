@@ -10,9 +10,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <limits>
+#include <numeric>
 
 namespace deltawire::bench {
 namespace {
+
+constexpr std::uint32_t not_met = std::numeric_limits<std::uint32_t>::max();
 
 template <class Work>
 double seconds_of(Work&& work) {
@@ -120,59 +124,58 @@ void OwnKernels::place(const std::byte* weights) {
   for (std::uint32_t worker = 0; worker < layout_.workers.size(); ++worker) {
     memories_.emplace_back(plan_.held_by(worker).bytes);
     copy_to_worker(plan_, weights, worker, memories_.back().data());
-    std::vector<const layout::Block*>& by_id = blocks_.emplace_back(layout_.blocks, nullptr);
-    for (const layout::Block& block : layout_.workers[worker])
-      by_id[block.id] = &block;
+    std::vector<std::uint32_t>& by_id = bound_.emplace_back(layout_.blocks, not_met);
+    std::vector<delta::BoundBlock> bound;
+    for (const layout::Block& block : layout_.workers[worker]) {
+      by_id[block.id] = static_cast<std::uint32_t>(bound.size());
+      bound.push_back({&block, memories_.back().data() + plan_.held_by(worker).parameters[block.parameter].offset});
+    }
+    stages_.emplace_back(bound, ~std::uint64_t{0});
   }
   received_.resize(layout_.workers.size() * items_.size());
   for (std::size_t thread = 0; thread < usable_cores(); ++thread)
     encoders_.push_back(std::make_unique<delta::PieceEncoder>(piece_limit_, encoding_));
 }
 
-delta::BoundBlock OwnKernels::bound(std::uint32_t worker, const layout::Block& block) const noexcept {
-  return {&block, memories_[worker].data() + plan_.held_by(worker).parameters[block.parameter].offset};
-}
-
 /// Every worker gets a copy of the pieces that it meets, as a transport would leave it.
 void OwnKernels::receive() {
   in_parallel(received_.size(), usable_cores(), [&](std::size_t index, std::size_t) {
-    const std::vector<const layout::Block*>& met = blocks_[index / items_.size()];
+    const std::vector<std::uint32_t>& met = bound_[index / items_.size()];
     const Item& item = items_[index % items_.size()];
-    Received& received = received_[index];
-    received = {};
+    std::vector<std::byte>& received = received_[index];
+    received.clear();
     std::uint64_t begin = 0;
     for (const std::uint64_t end : item.pieces.ends) {
       const auto piece = std::span<const std::byte>(item.pieces.bytes).subspan(begin, end - begin);
       const auto header = delta::peek_piece(piece);
-      if (header && met[header->block] != nullptr)
-        received.bytes.insert(received.bytes.end(), piece.begin(), piece.end());
+      if (header && met[header->block] != not_met)
+        received.insert(received.end(), piece.begin(), piece.end());
       begin = end;
     }
   });
 }
 
-Result<void> OwnKernels::decode(std::uint32_t worker, Received& received) {
-  std::span<std::byte> rest(received.bytes);
-  while (!rest.empty()) {
-    const auto header = delta::peek_piece(rest);
-    if (!header)
-      return tl::make_unexpected(header.error());
-    const layout::Block& block = *blocks_[worker][header->block];
-    const std::span<std::byte> bytes = rest.first(header->bytes);
-    rest = rest.subspan(header->bytes);
-    auto piece = delta::read_piece(bytes, block);
-    if (!piece)
-      return pass_on(std::move(piece));
-    std::span<std::byte> values;
-    if (piece->kind == delta::PieceKind::ulp_delta) {
-      values = received.differences.emplace_back(static_cast<std::size_t>(piece->changed) * size_of(block.dtype));
-      delta::stage_values(bound(worker, block), *piece, values);
-    } else {
-      values = bytes.subspan(static_cast<std::size_t>(piece->values.data() - bytes.data()), piece->values.size());
+Result<delta::Digest> OwnKernels::decode(std::uint32_t worker) {
+  stages_[worker].clear();
+  delta::Digest change = 0;
+  for (std::size_t item = 0; item < items_.size(); ++item) {
+    std::span<const std::byte> rest(received_[worker * items_.size() + item]);
+    while (!rest.empty()) {
+      const auto header = delta::peek_piece(rest);
+      if (!header)
+        return tl::make_unexpected(header.error());
+      const std::uint32_t number = bound_[worker][header->block];
+      const auto piece = delta::read_piece(rest.first(header->bytes), layout_.workers[worker][number]);
+      if (!piece)
+        return tl::make_unexpected(piece.error());
+      const auto added = stages_[worker].add(number, *piece);
+      if (!added)
+        return added;
+      change += *added;
+      rest = rest.subspan(header->bytes);
     }
-    received.staged.push_back({&block, *piece, values});
   }
-  return {};
+  return change;
 }
 
 Result<KernelSeconds> OwnKernels::run() {
@@ -196,37 +199,37 @@ Result<KernelSeconds> OwnKernels::run() {
   seconds.checksum = seconds_of([&] {
     in_parallel(sums.size(), threads, [&](std::size_t index, std::size_t) {
       sums[index] =
-        wire::checksum(index < items_.size() ? items_[index].pieces.bytes : received_[index - items_.size()].bytes);
+        wire::checksum(index < items_.size() ? items_[index].pieces.bytes : received_[index - items_.size()]);
     });
   });
-  const auto each_received = [&](auto&& work) {
+  // As in a session, each worker's changes are one thread's.
+  const std::size_t workers = stages_.size();
+  const auto each_worker = [&](auto&& work) {
     return seconds_of([&] {
-      in_parallel(received_.size(), threads, [&](std::size_t index, std::size_t) {
-        work(static_cast<std::uint32_t>(index / items_.size()), received_[index]);
-      });
+      in_parallel(workers, threads, [&](std::size_t index, std::size_t) { work(static_cast<std::uint32_t>(index)); });
     });
   };
-  const auto change = [&](std::uint32_t worker, const Received& received) {
-    std::uint64_t sum = 0;
-    for (const Staged& staged : received.staged)
-      sum += delta::digest_change(bound(worker, *staged.block), staged.piece, staged.values);
-    return sum;
+  std::vector<Result<delta::Digest>> changes(workers);
+  std::vector<delta::Digest> taken(workers), found(workers);
+  const auto sum_of = [](const std::vector<delta::Digest>& digests) {
+    return std::accumulate(digests.begin(), digests.end(), delta::Digest{0});
   };
-  seconds.decode =
-    each_received([&](std::uint32_t worker, Received& received) { received.decoded = decode(worker, received); });
-  for (const Received& received : received_)
-    if (!received.decoded)
-      return tl::make_unexpected(received.decoded.error());
-  seconds.digest =
-    each_received([&](std::uint32_t worker, Received& received) { received.before = change(worker, received); });
-  seconds.exchange = each_received([&](std::uint32_t worker, Received& received) {
-    for (const Staged& staged : received.staged)
-      delta::exchange(bound(worker, *staged.block), staged.piece, staged.values);
+  seconds.decode = each_worker([&](std::uint32_t worker) { changes[worker] = decode(worker); });
+  for (const auto& change : changes)
+    if (!change)
+      return tl::make_unexpected(change.error());
+  seconds.exchange = each_worker([&](std::uint32_t worker) {
+    std::vector<delta::Digest> digests(layout_.workers[worker].size());
+    stages_[worker].exchange(digests);
+    taken[worker] = sum_of(digests);
   });
-  seconds.read_back =
-    each_received([&](std::uint32_t worker, Received& received) { received.after = change(worker, received); });
-  for (const Received& received : received_)
-    if (received.before + received.after != 0)
+  seconds.read_back = each_worker([&](std::uint32_t worker) {
+    std::vector<delta::Digest> digests(layout_.workers[worker].size());
+    stages_[worker].read_back(digests);
+    found[worker] = sum_of(digests);
+  });
+  for (std::size_t worker = 0; worker < workers; ++worker)
+    if (found[worker] - taken[worker] != *changes[worker])
       return fail(Code::internal, "own kernels: the digest read back from memory is not the one that was staged");
   return seconds;
 }

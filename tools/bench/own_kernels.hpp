@@ -5,8 +5,8 @@
 #include "changing_weights.hpp"
 #include "synthetic_model.hpp"
 
-#include "delta/apply.hpp"
 #include "delta/piece.hpp"
+#include "delta/stage.hpp"
 #include "layout/plan.hpp"
 #include "sync/chunks.hpp"
 
@@ -20,13 +20,12 @@ namespace deltawire::bench {
 struct KernelSeconds {
   double capture = 0;   ///< diff, refresh of the snapshot, log, digest, encode
   double checksum = 0;  ///< of what is sent, once to write and once a worker to check
-  double decode = 0;    ///< reading the pieces, and values that are differences
-  double digest = 0;    ///< of what would change
+  double decode = 0;    ///< reading the pieces and staging them, with what the digests change by
   double exchange = 0;  ///< in memory
   double read_back = 0; ///< digest of what was written
 
   [[nodiscard]] double pause() const noexcept { return exchange + read_back; }
-  [[nodiscard]] double all() const noexcept { return capture + checksum + decode + digest + pause(); }
+  [[nodiscard]] double all() const noexcept { return capture + checksum + decode + pause(); }
 };
 
 /// Has a snapshot and worker memory of its own, and follows the weights as the session beside it does. Used by one
@@ -53,30 +52,12 @@ private:
     delta::EncodedPieces pieces;
   };
 
-  /// A piece that a worker is to write; spans point into what the worker received.
-  struct Staged {
-    const layout::Block* block = nullptr;
-    delta::PieceView piece;
-    std::span<std::byte> values;
-  };
-
-  /// What a worker got of an item.
-  struct Received {
-    std::vector<std::byte> bytes;
-    std::vector<std::vector<std::byte>> differences; ///< values of ulp deltas
-    std::vector<Staged> staged;
-    std::uint64_t before = 0; ///< what the digests change by, before and after the exchange
-    std::uint64_t after = 0;
-    Result<void> decoded;
-  };
-
   explicit OwnKernels(const ModelPlan& plan) : plan_(plan) {}
   [[nodiscard]] Result<void> compile(const std::string& topology, const std::vector<std::string>& overrides);
   void place(const std::byte* weights);
-  [[nodiscard]] delta::BoundBlock bound(std::uint32_t worker, const layout::Block& block) const noexcept;
 
   void receive();
-  [[nodiscard]] Result<void> decode(std::uint32_t worker, Received& received);
+  [[nodiscard]] Result<delta::Digest> decode(std::uint32_t worker);
 
   const ModelPlan& plan_;
   layout::Plan layout_;
@@ -86,9 +67,10 @@ private:
   std::vector<std::vector<const std::byte*>> parameters_; ///< by rank: where each parameter's rows lie
   std::vector<HugeArray> snapshots_;                      ///< by rank
   std::vector<HugeArray> memories_;                       ///< by worker
-  std::vector<std::vector<const layout::Block*>> blocks_; ///< by worker, by block id; null: not met
+  std::vector<std::vector<std::uint32_t>> bound_; ///< by worker, by block id: the stage's number of it, or nobody
+  std::vector<delta::Stage> stages_;              ///< by worker
   std::vector<Item> items_;
-  std::vector<Received> received_;                             ///< by worker, by item
+  std::vector<std::vector<std::byte>> received_;               ///< by worker, by item: the pieces that it meets
   std::vector<std::unique_ptr<delta::PieceEncoder>> encoders_; ///< by thread
 };
 

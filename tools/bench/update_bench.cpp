@@ -144,7 +144,6 @@ Row row_of(const UpdateSettings& settings, const Rounds& rounds) {
   add("kernels", "capture", "ms", ms, kernel(&KernelSeconds::capture));
   add("kernels", "checksum", "ms", ms, kernel(&KernelSeconds::checksum));
   add("kernels", "decode", "ms", ms, kernel(&KernelSeconds::decode));
-  add("kernels", "digest", "ms", ms, kernel(&KernelSeconds::digest));
   add("kernels", "exchange", "ms", ms, kernel(&KernelSeconds::exchange));
   add("kernels", "read back", "ms", ms, kernel(&KernelSeconds::read_back));
   add("pause", "exchange and read back", "ms", ms, [](const Round& round) { return round.kernels.pause(); });

@@ -3,6 +3,7 @@
 #include "delta/piece.hpp"
 
 #include "block.hpp"
+#include "delta/stage.hpp"
 #include "delta/tiles.hpp"
 #include "target.hpp"
 
@@ -31,12 +32,25 @@ std::vector<std::uint64_t> positions_of(const delta::PieceView& piece) {
   return positions;
 }
 
-std::vector<std::byte> staged(const delta::PieceView& piece, const delta::BoundBlock& bound) {
-  std::vector<std::byte> values(piece.changed * size_of(bound.block->dtype));
-  if (piece.kind == delta::PieceKind::ulp_delta)
-    delta::stage_values(bound, piece, values);
-  else
-    std::ranges::copy(piece.values, values.begin());
+/// A stage without a cap that holds the piece.
+delta::Stage staged(const delta::BoundBlock& bound, const delta::PieceView& piece, delta::Digest& change) {
+  delta::Stage stage({&bound, 1}, UINT64_MAX);
+  const auto added = stage.add(0, piece);
+  require(added.has_value(), "what is read is staged");
+  change = *added;
+  return stage;
+}
+
+/// What the piece makes of memory at its places; memory is left as it was.
+std::vector<std::byte> values_of(const delta::PieceView& piece, std::span<const std::uint64_t> positions,
+                                 BlockMemory& memory, std::size_t size) {
+  delta::Digest change = 0;
+  delta::Stage stage = staged(memory.bound(), piece, change);
+  stage.exchange({});
+  std::vector<std::byte> values(positions.size() * size);
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    std::memcpy(values.data() + i * size, memory.at(positions[i]), size);
+  stage.exchange({});
   return values;
 }
 
@@ -57,26 +71,38 @@ void check_positions(std::span<const std::uint64_t> positions, const delta::Piec
           "positions lie in the range, and that in the block");
 }
 
-/// Memory takes the values at their places and nowhere else, the digest follows, and a second exchange undoes it all.
+/// Values that stand in the piece come to their places, nothing else changes, the digest follows, what is read back is
+/// what was foretold, and a second exchange undoes it all.
 void check_memory(BlockMemory& memory, const delta::PieceView& piece, std::span<const std::uint64_t> positions,
-                  std::vector<std::byte> values, std::size_t size) {
+                  std::size_t size) {
   const std::vector<std::byte> before = memory.bytes();
-  const std::vector<std::byte> wanted = values;
   const delta::BoundBlock bound = memory.bound();
   const delta::Digest digest = delta::digest_of(bound);
-  const delta::Digest change = delta::digest_change(bound, piece, values);
+  delta::Digest change = 0;
+  delta::Stage stage = staged(bound, piece, change);
   require(memory.bytes() == before, "staging changes no memory");
-  delta::exchange(bound, piece, values);
-  for (std::size_t i = 0; i < positions.size(); ++i)
-    require(std::memcmp(memory.at(positions[i]), wanted.data() + i * size, size) == 0, "values come to their places");
+  delta::Digest taken = 0, found = 0;
+  stage.exchange({&taken, 1});
+  const std::vector<std::byte> after = memory.bytes();
+  if (piece.kind != delta::PieceKind::ulp_delta)
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      require(std::memcmp(memory.at(positions[i]), piece.values.data() + i * size, size) == 0,
+              "values come to their places");
   require(delta::digest_of(bound) == digest + change, "a digest changes by what was foretold");
-  delta::exchange(bound, piece, values);
-  require(values == wanted && memory.bytes() == before, "a second exchange undoes the first");
+  stage.read_back({&found, 1});
+  require(found - taken == change, "what is read back is what was foretold");
+  stage.exchange({});
+  require(memory.bytes() == before, "a second exchange undoes the first");
+  for (const std::uint64_t position : positions) // what no position names is as it was
+    std::memcpy(memory.at(position), after.data() + (memory.at(position) - memory.bytes().data()), size);
+  require(memory.bytes() == after, "nothing changes but what positions name");
+  for (const std::uint64_t position : positions)
+    std::memcpy(memory.at(position), before.data() + (memory.at(position) - memory.bytes().data()), size);
 }
 
 /// The same changes through our own encoder.
 void check_encoder(const layout::Block& block, const delta::PieceView& piece, std::span<const std::uint64_t> positions,
-                   std::span<const std::byte> values, std::size_t size, const delta::BoundBlock& bound) {
+                   std::span<const std::byte> values, std::size_t size, BlockMemory& memory) {
   delta::PieceEncoder encoder(std::max<std::size_t>(delta::least_piece_limit(size), 256));
   encoder.start_range(block, piece.first, piece.elements);
   for (std::size_t i = 0; i < positions.size();) {
@@ -95,7 +121,7 @@ void check_encoder(const layout::Block& block, const delta::PieceView& piece, st
   for (const std::uint64_t end : pieces.ends) {
     const auto one = delta::read_piece(std::span(pieces.bytes).subspan(at, end - at), block);
     require(one && one->bytes == end - at, "our own pieces are read");
-    for (auto& value : told(positions_of(*one), staged(*one, bound), size))
+    for (auto& value : told(positions_of(*one), values_of(*one, positions_of(*one), memory, size), size))
       require(result.insert(std::move(value)).second, "no position is encoded twice");
     at = end;
   }
@@ -131,9 +157,8 @@ bool accepts(std::span<const std::byte> bytes) {
   if (elements > most_elements)
     return true;
   BlockMemory memory(block);
-  const std::vector<std::byte> values = staged(*piece, memory.bound());
-  check_memory(memory, *piece, positions, values, size);
-  check_encoder(block, *piece, positions, values, size, memory.bound());
+  check_memory(memory, *piece, positions, size);
+  check_encoder(block, *piece, positions, values_of(*piece, positions, memory, size), size, memory);
   return true;
 }
 

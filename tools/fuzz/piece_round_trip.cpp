@@ -6,6 +6,7 @@
 #include "delta/piece.hpp"
 
 #include "block.hpp"
+#include "delta/stage.hpp"
 #include "delta/tiles.hpp"
 #include "target.hpp"
 
@@ -110,12 +111,10 @@ bool accepts(std::span<const std::byte> bytes) {
     require(piece->bytes == end - at, "a piece ends where the encoder says");
     require(piece->first >= first || piece->kind != delta::PieceKind::values, "values are of the range");
     changed += piece->changed;
-    std::vector<std::byte> values(piece->changed * size);
-    if (piece->kind == delta::PieceKind::ulp_delta)
-      delta::stage_values(memory.bound(), *piece, values);
-    else
-      std::ranges::copy(piece->values, values.begin());
-    delta::write_values(memory.bound(), *piece, values);
+    const delta::BoundBlock bound = memory.bound();
+    delta::Stage stage({&bound, 1}, UINT64_MAX);
+    require(stage.add(0, *piece).has_value(), "our own pieces are staged");
+    stage.exchange({});
     at = end;
   }
   require(changed == pieces.changed, "the encoder counts its values");

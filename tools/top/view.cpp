@@ -126,8 +126,8 @@ std::string actor_row(const Who& who, const Actor& actor, const Activity& did) {
   const double busy = std::clamp(did.busy / seconds, 0.0, 1.0);
   std::string held = "-";
   if (actor.held)
-    held = bytes(*actor.held) + (actor.cap ? "/" + bytes(*actor.cap) : "") +
-           (actor.held_peak ? " (" + bytes(*actor.held_peak) + ")" : "");
+    held = fmt::format("{}{}{}", bytes(*actor.held), actor.cap ? fmt::format("/{}", bytes(*actor.cap)) : "",
+                       actor.held_peak ? fmt::format(" ({})", bytes(*actor.held_peak)) : "");
   return fmt::format("{:6} {:>3} {:14} {:7} {:>5} {:>7} {:>7} {:>8} {:>10} {:>8} {:>8}  {}\n",
                      who.side == 0 ? "rank" : "worker", who.index, who.actor,
                      !acts           ? "-"

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 using namespace deltawire::test;
@@ -45,6 +46,15 @@ std::size_t count_lines(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
+/// Lines that are no warnings, of which a long replay of a tiny model may have some.
+std::size_t count_errors(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t errors = 0;
+  for (std::string line; std::getline(lines, line);)
+    errors += line.starts_with("deltawire: warning: ") ? 0 : 1;
+  return errors;
+}
+
 } // namespace
 
 TEST_CASE("a worker that is killed is named, and the report still written") {
@@ -57,7 +67,7 @@ TEST_CASE("a worker that is killed is named, and the report still written") {
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, Contains("worker 1") && Contains("signal 9"));
-  CHECK(count_lines(ended.err) == 1);
+  CHECK(count_errors(ended.err) == 1);
   CHECK(replay.report().at("verified") == false);
   require_all_gone(children);
 }
@@ -73,7 +83,7 @@ TEST_CASE("a trainer rank that is killed is named") {
     INFO(ended.err);
     CHECK(ended.status == 3);
     CHECK_THAT(ended.err, Contains("trainer rank " + rank) && Contains("signal 9"));
-    CHECK(count_lines(ended.err) == 1);
+    CHECK(count_errors(ended.err) == 1);
     require_all_gone(children);
   }
 }

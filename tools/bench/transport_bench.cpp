@@ -98,8 +98,10 @@ public:
       pair->client_ = make();
     Network& client = shared ? *pair->server_ : *pair->client_;
     Meeting& meeting = pair->meeting_;
-    auto listener = pair->server_->listen(
-      address, [&meeting](std::shared_ptr<Connection> connection) { meeting.set(meeting.far, std::move(connection)); });
+    auto listener = pair->server_->listen(address, [&meeting](std::shared_ptr<Connection> connection) {
+      connection->admit(); // nobody else knows the port
+      meeting.set(meeting.far, std::move(connection));
+    });
     if (!listener)
       return pass_on(std::move(listener));
     pair->listener_ = std::move(*listener);

@@ -18,6 +18,8 @@ delta::BoundBlock bound_block(const WorkerWork& work, std::uint32_t bound) {
 /// Index of the blocks by id, and which copy of a cell each bound block belongs to.
 void index_blocks(ApplierState& state) {
   const WorkerWork& work = *state.work;
+  state.copy_of.clear();
+  state.cell_copies.clear();
   state.first_bound.assign(work.block_ids + 1, 0);
   for (const layout::Block& block : work.blocks)
     ++state.first_bound[block.id + 1];
@@ -307,11 +309,13 @@ void commit(Self self, const wire::Commit& message) {
   state.control->send(applied, message.delivery);
 }
 
-void release(Self self, const wire::Release& message) {
-  ApplierState& state = self->state;
-  auto released = state.protocol.release(message);
-  if (!released)
-    return fail_delivery(self, released.error());
+void show_standing(const ApplierState& state) {
+  const Version version = state.work->version.load(std::memory_order_acquire);
+  state.work->standing.set({version, version == 0 ? 0 : state.protocol.session(), state.protocol.state()});
+}
+
+/// The new version is served: digests follow, and the engine hears of it.
+Result<void> serve(ApplierState& state) {
   for (ApplierState::CellCopy& copy : state.cell_copies)
     copy.digest += copy.change;
   std::vector<Change> changes;
@@ -319,11 +323,21 @@ void release(Self self, const wire::Release& message) {
     if (state.written[p] > 0)
       changes.push_back({state.work->names[p], state.written[p]});
   forget_delivery(state);
-  state.work->version.store(released->version, std::memory_order_release);
-  const auto told = run_hook("on_commit", [&] {
+  const Version version = state.protocol.version();
+  state.work->version.store(version, std::memory_order_release);
+  show_standing(state);
+  return run_hook("on_commit", [&] {
     if (state.work->on_commit)
-      state.work->on_commit(released->version, changes);
+      state.work->on_commit(version, changes);
   });
+}
+
+void release(Self self, const wire::Release& message) {
+  ApplierState& state = self->state;
+  auto released = state.protocol.release(message);
+  if (!released)
+    return fail_delivery(self, released.error());
+  const auto told = serve(state);
   released->pause_ns = telemetry::now_ns() - state.paused_ns;
   state.paused_ns = 0;
   // The version is committed either way; an engine that could not take it in is a failed worker.
@@ -344,6 +358,66 @@ void undo(Self self, const wire::Undo& message) {
   state.control->send(undoing->answer, message.delivery);
 }
 
+// From root to root
+// ---------------------------------------------------------------------------------------------------------------
+
+/// From here on blocks and cells are the next root's. Nothing that is staged may refer to the last one's any more.
+void take_agreement(ApplierState& state) {
+  WorkerWork& work = *state.work;
+  const auto agreement = std::exchange(state.next_agreement, nullptr);
+  // The same session's are the same, and the digests go with them.
+  if (agreement == nullptr || !state.protocol.foreign())
+    return;
+  work.blocks = agreement->own;
+  work.block_ids = agreement->blocks;
+  work.slots = agreement->slots;
+  work.cells = agreement->cells;
+  index_blocks(state);
+}
+
+void root_lost(ApplierState& state) {
+  state.control.reset();
+  if (state.protocol.root_lost())
+    exchange_all(state);
+  if (state.protocol.unsettled()) {
+    // Nobody knows yet which of two versions the replica will serve.
+    state.work->version.store(0, std::memory_order_release);
+    return;
+  }
+  forget_delivery(state);
+  state.paused_ns = 0;
+}
+
+void root_met(ApplierState& state, const RootMet& met) {
+  state.control = met.control;
+  state.protocol.meet(met.session);
+  state.next_agreement = met.agreement;
+  if (!state.protocol.unsettled())
+    take_agreement(state);
+  state.control->send(state.protocol.standing());
+}
+
+void settle(Self self, const wire::Settle& message) {
+  ApplierState& state = self->state;
+  const auto settled = state.protocol.settle(message);
+  if (!settled)
+    return fail_delivery(self, settled.error());
+  Result<void> told;
+  if (settled->released) {
+    told = serve(state);
+  } else {
+    if (settled->exchange_back)
+      exchange_all(state);
+    forget_delivery(state);
+    state.work->version.store(state.protocol.version(), std::memory_order_release);
+  }
+  state.paused_ns = 0;
+  take_agreement(state);
+  // It serves the version either way; an engine that could not take it in is a failed worker.
+  if (!told)
+    fail_delivery(self, told.error());
+}
+
 /// A message that does not decode ends the session: the root is not what it should be.
 template <class Message, class Handle>
 void handle(Self self, const FrameArrived& frame, Handle&& take) {
@@ -353,6 +427,34 @@ void handle(Self self, const FrameArrived& frame, Handle&& take) {
   take(*message);
 }
 
+void on_frame(Self self, const FrameArrived& frame) {
+  switch (frame.header.type) {
+  case static_cast<std::uint16_t>(wire::FrameType::flush):
+    return flush(self, frame);
+  case wire::Begin::type:
+    return handle<wire::Begin>(self, frame, [self](const auto& message) { begin(self, message); });
+  case wire::Seal::type:
+    return handle<wire::Seal>(self, frame, [self](const auto& message) {
+      if (auto sealed = self->state.protocol.seal(message); !sealed)
+        return fail_delivery(self, sealed.error());
+      self->state.manifest = message;
+      verify_if_complete(self);
+    });
+  case wire::Commit::type:
+    return handle<wire::Commit>(self, frame, [self](const auto& message) { commit(self, message); });
+  case wire::Release::type:
+    return handle<wire::Release>(self, frame, [self](const auto& message) { release(self, message); });
+  case wire::Undo::type:
+    return handle<wire::Undo>(self, frame, [self](const auto& message) { undo(self, message); });
+  case wire::Settle::type:
+    return handle<wire::Settle>(self, frame, [self](const auto& message) { settle(self, message); });
+  default:
+    caf::anon_send(self->state.supervisor,
+                   FailureReport{Failure{Code::invalid_input, fmt::format("the root sent {} to a worker",
+                                                                          wire::type_name(frame.header.type))}});
+  }
+}
+
 } // namespace
 
 ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work, std::shared_ptr<Port> control,
@@ -360,36 +462,23 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
   ApplierState& initial = self->state;
   initial.work = std::move(work);
   initial.control = std::move(control);
+  initial.protocol.meet(initial.control->session());
   initial.supervisor = std::move(supervisor);
   initial.lane = fmt::format("worker {}: applier", initial.work->worker);
   initial.written.resize(initial.work->parameters.size());
   index_blocks(initial);
   return {
     [self](const FrameArrived& frame) {
-      switch (frame.header.type) {
-      case static_cast<std::uint16_t>(wire::FrameType::flush):
-        return flush(self, frame);
-      case wire::Begin::type:
-        return handle<wire::Begin>(self, frame, [self](const auto& message) { begin(self, message); });
-      case wire::Seal::type:
-        return handle<wire::Seal>(self, frame, [self](const auto& message) {
-          if (auto sealed = self->state.protocol.seal(message); !sealed)
-            return fail_delivery(self, sealed.error());
-          self->state.manifest = message;
-          verify_if_complete(self);
-        });
-      case wire::Commit::type:
-        return handle<wire::Commit>(self, frame, [self](const auto& message) { commit(self, message); });
-      case wire::Release::type:
-        return handle<wire::Release>(self, frame, [self](const auto& message) { release(self, message); });
-      case wire::Undo::type:
-        return handle<wire::Undo>(self, frame, [self](const auto& message) { undo(self, message); });
-      default:
-        caf::anon_send(self->state.supervisor,
-                       FailureReport{Failure{Code::invalid_input, fmt::format("the root sent {} to a worker",
-                                                                              wire::type_name(frame.header.type))}});
-      }
+      if (!self->state.control)
+        return; // of a root that is lost
+      on_frame(self, frame);
+      show_standing(self->state);
     },
+    [self](RootLost) {
+      root_lost(self->state);
+      show_standing(self->state);
+    },
+    [self](const RootMet& met) { root_met(self->state, met); },
     [self](Stop) {
       self->state.control.reset();
       self->state.supervisor = nullptr;

@@ -17,9 +17,11 @@ delta::BoundBlock bound_block(const WorkerWork& work, std::uint32_t bound) {
   return {&block, work.parameters[block.parameter]};
 }
 
-/// Index of the blocks by id, and which copy of a cell each bound block belongs to.
+/// Index of the blocks by id, which copy of a cell each bound block belongs to, and an empty stage over them.
 void index_blocks(ApplierState& state) {
   const WorkerWork& work = *state.work;
+  state.copy_of.clear();
+  state.cell_copies.clear();
   state.first_bound.assign(work.block_ids + 1, 0);
   for (const layout::Block& block : work.blocks)
     ++state.first_bound[block.id + 1];
@@ -38,6 +40,14 @@ void index_blocks(ApplierState& state) {
       state.cell_copies.push_back({block.cell, block.parameter, 0, 0});
     state.copy_of.push_back(at->second);
   }
+  std::vector<delta::BoundBlock> bound;
+  for (std::uint32_t b = 0; b < work.blocks.size(); ++b)
+    bound.push_back(bound_block(work, b));
+  if (state.stage)
+    state.high_water.remove(state.stage->held());
+  state.stage.emplace(bound, work.stage_cap);
+  state.taken.assign(bound.size(), 0);
+  state.found.assign(bound.size(), 0);
 }
 
 void forget_delivery(ApplierState& state) {
@@ -288,20 +298,32 @@ std::span<const Change> list_changes(ApplierState& state) {
   return std::span(state.changes).first(count);
 }
 
+void show_standing(const ApplierState& state) {
+  const Version version = state.work->version.load(std::memory_order_acquire);
+  state.work->standing.set({version, version == 0 ? 0 : state.protocol.session(), state.protocol.state()});
+}
+
+/// The new version is served: digests follow, and the engine hears of it.
+Result<void> serve(ApplierState& state) {
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.digest += copy.change;
+  const std::span<const Change> changes = list_changes(state);
+  forget_delivery(state);
+  const Version version = state.protocol.version();
+  state.work->version.store(version, std::memory_order_release);
+  show_standing(state);
+  return run_hook("on_commit", [&] {
+    if (state.work->on_commit)
+      state.work->on_commit(version, changes);
+  });
+}
+
 void release(Self self, const wire::Release& message) {
   ApplierState& state = self->state;
   auto released = state.protocol.release(message);
   if (!released)
     return fail_delivery(self, released.error(), message.delivery);
-  for (ApplierState::CellCopy& copy : state.cell_copies)
-    copy.digest += copy.change;
-  const std::span<const Change> changes = list_changes(state);
-  forget_delivery(state);
-  state.work->version.store(released->version, std::memory_order_release);
-  const auto told = run_hook("on_commit", [&] {
-    if (state.work->on_commit)
-      state.work->on_commit(released->version, changes);
-  });
+  const auto told = serve(state);
   released->pause_ns = telemetry::now_ns() - state.paused_ns;
   state.paused_ns = 0;
   // The version is committed either way; an engine that could not take it in is a failed worker.
@@ -322,6 +344,66 @@ void undo(Self self, const wire::Undo& message) {
   state.control->send(undoing->answer, message.delivery);
 }
 
+// From root to root
+// ---------------------------------------------------------------------------------------------------------------
+
+/// From here on blocks and cells are the next root's. Nothing that is staged may refer to the last one's any more.
+void take_agreement(ApplierState& state) {
+  WorkerWork& work = *state.work;
+  const auto agreement = std::exchange(state.next_agreement, nullptr);
+  // The same session's are the same, and the digests go with them.
+  if (agreement == nullptr || !state.protocol.foreign())
+    return;
+  work.blocks = agreement->own;
+  work.block_ids = agreement->blocks;
+  work.slots = agreement->slots;
+  work.cells = agreement->cells;
+  index_blocks(state);
+}
+
+void root_lost(ApplierState& state) {
+  state.control.reset();
+  if (state.protocol.root_lost())
+    state.stage->exchange({});
+  if (state.protocol.unsettled()) {
+    // Nobody knows yet which of two versions the replica will serve.
+    state.work->version.store(0, std::memory_order_release);
+    return;
+  }
+  forget_delivery(state);
+  state.paused_ns = 0;
+}
+
+void root_met(ApplierState& state, const RootMet& met) {
+  state.control = met.control;
+  state.protocol.meet(met.session);
+  state.next_agreement = met.agreement;
+  if (!state.protocol.unsettled())
+    take_agreement(state);
+  state.control->send(state.protocol.standing());
+}
+
+void settle(Self self, const wire::Settle& message) {
+  ApplierState& state = self->state;
+  const auto settled = state.protocol.settle(message);
+  if (!settled)
+    return refuse(state, settled.error(), 0);
+  Result<void> told;
+  if (settled->released) {
+    told = serve(state);
+  } else {
+    if (settled->exchange_back)
+      state.stage->exchange({});
+    forget_delivery(state);
+    state.work->version.store(state.protocol.version(), std::memory_order_release);
+  }
+  state.paused_ns = 0;
+  take_agreement(state);
+  // It serves the version either way; an engine that could not take it in is a failed worker.
+  if (!told)
+    refuse(state, told.error(), 0);
+}
+
 /// A message that does not decode ends the session: the root is not what it should be.
 template <class Message, class Handle>
 void handle(Self self, const FrameArrived& frame, Handle&& take) {
@@ -331,6 +413,34 @@ void handle(Self self, const FrameArrived& frame, Handle&& take) {
   take(*message);
 }
 
+void on_frame(Self self, const FrameArrived& frame) {
+  switch (frame.header.type) {
+  case static_cast<std::uint16_t>(wire::FrameType::flush):
+    return flush(self, frame);
+  case wire::Begin::type:
+    return handle<wire::Begin>(self, frame, [self](const auto& message) { begin(self, message); });
+  case wire::Seal::type:
+    return handle<wire::Seal>(self, frame, [self](wire::Seal& message) {
+      if (auto sealed = self->state.protocol.seal(message); !sealed)
+        return fail_delivery(self, sealed.error(), message.delivery);
+      self->state.manifest = std::move(message);
+      verify_if_complete(self);
+    });
+  case wire::Commit::type:
+    return handle<wire::Commit>(self, frame, [self](const auto& message) { commit(self, message); });
+  case wire::Release::type:
+    return handle<wire::Release>(self, frame, [self](const auto& message) { release(self, message); });
+  case wire::Undo::type:
+    return handle<wire::Undo>(self, frame, [self](const auto& message) { undo(self, message); });
+  case wire::Settle::type:
+    return handle<wire::Settle>(self, frame, [self](const auto& message) { settle(self, message); });
+  default:
+    caf::anon_send(self->state.supervisor,
+                   FailureReport{Failure{Code::invalid_input, fmt::format("the root sent {} to a worker",
+                                                                          wire::type_name(frame.header.type))}});
+  }
+}
+
 } // namespace
 
 ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work, std::shared_ptr<Port> control,
@@ -338,16 +448,11 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
   ApplierState& initial = self->state;
   initial.work = std::move(work);
   initial.control = std::move(control);
+  initial.protocol.meet(initial.control->session());
   initial.supervisor = std::move(supervisor);
   initial.lane = fmt::format("worker {}: applier", initial.work->worker);
   initial.written.resize(initial.work->parameters.size());
   index_blocks(initial);
-  std::vector<delta::BoundBlock> bound;
-  for (std::uint32_t b = 0; b < initial.work->blocks.size(); ++b)
-    bound.push_back(bound_block(*initial.work, b));
-  initial.stage.emplace(bound, initial.work->stage_cap);
-  initial.taken.resize(bound.size());
-  initial.found.resize(bound.size());
   std::size_t longest = 0;
   for (const std::string& name : initial.work->names)
     longest = std::max(longest, name.size());
@@ -358,30 +463,16 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
     self,
     meter_of(*initial.work, "applier", false, initial.high_water, "applier", cap_of(initial.work->stage_cap)),
     [self](const FrameArrived& frame) {
-      switch (frame.header.type) {
-      case static_cast<std::uint16_t>(wire::FrameType::flush):
-        return flush(self, frame);
-      case wire::Begin::type:
-        return handle<wire::Begin>(self, frame, [self](const auto& message) { begin(self, message); });
-      case wire::Seal::type:
-        return handle<wire::Seal>(self, frame, [self](wire::Seal& message) {
-          if (auto sealed = self->state.protocol.seal(message); !sealed)
-            return fail_delivery(self, sealed.error(), message.delivery);
-          self->state.manifest = std::move(message);
-          verify_if_complete(self);
-        });
-      case wire::Commit::type:
-        return handle<wire::Commit>(self, frame, [self](const auto& message) { commit(self, message); });
-      case wire::Release::type:
-        return handle<wire::Release>(self, frame, [self](const auto& message) { release(self, message); });
-      case wire::Undo::type:
-        return handle<wire::Undo>(self, frame, [self](const auto& message) { undo(self, message); });
-      default:
-        caf::anon_send(self->state.supervisor,
-                       FailureReport{Failure{Code::invalid_input, fmt::format("the root sent {} to a worker",
-                                                                              wire::type_name(frame.header.type))}});
-      }
+      if (!self->state.control)
+        return; // of a root that is lost
+      on_frame(self, frame);
+      show_standing(self->state);
     },
+    [self](RootLost) {
+      root_lost(self->state);
+      show_standing(self->state);
+    },
+    [self](const RootMet& met) { root_met(self->state, met); },
     [self](Stop) {
       self->state.stage.reset();
       self->state.control.reset();

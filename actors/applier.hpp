@@ -1,5 +1,6 @@
 // Applier (worker): verifies and stages flushes, commits them into the bound memory by exchange, undoes if told so. On
-// its own thread, because the engine's hooks run on it. Thin around sync::WorkerProtocol and delta::Stage.
+// its own thread, because the engine's hooks run on it. Thin around sync::WorkerProtocol and delta::Stage. It outlives
+// the connections to the root, with what the worker serves and with what is in doubt.
 //
 // A flush is decoded when it arrives, and its payload let go: what stays until the commit is the stage.
 #pragma once
@@ -14,11 +15,35 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <optional>
 
 namespace deltawire::actors {
 
-/// What a worker holds and how pieces find it. Built once after the agreement.
+/// How a worker stands, for the facade. Thread-safe.
+class Standing {
+public:
+  struct Facts {
+    Version version = 0;
+    std::uint64_t session = 0; ///< that counted it
+    sync::WorkerState state = sync::WorkerState::empty;
+  };
+  void set(const Facts& facts) {
+    const std::lock_guard lock(mutex_);
+    facts_ = facts;
+  }
+  [[nodiscard]] Facts get() const {
+    const std::lock_guard lock(mutex_);
+    return facts_;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  Facts facts_;
+};
+
+/// What a worker holds and how pieces find it. Built after the agreement; the next root's agreement replaces all but
+/// parameters and names, on the Applier's thread.
 struct WorkerWork {
   std::uint32_t worker = 0;
   std::vector<layout::Block> blocks;  ///< by id, ties repeat an id
@@ -31,6 +56,7 @@ struct WorkerWork {
   std::function<void()> on_pause;
   std::function<void(Version, std::span<const Change>)> on_commit;
   std::atomic<Version> version{0}; ///< served; read by the facade
+  Standing standing;
   std::shared_ptr<telemetry::Recorder> recorder;
   std::shared_ptr<telemetry::Registry> metrics; ///< none: nothing is measured
 };
@@ -45,9 +71,10 @@ struct ApplierState {
     delta::Digest change = 0; ///< what the stage would change, or has changed
   };
   std::shared_ptr<WorkerWork> work;
-  std::shared_ptr<Port> control;
+  std::shared_ptr<Port> control; ///< null while there is no root
   caf::actor supervisor;
   std::string lane;
+  std::shared_ptr<const wire::Agreement> next_agreement; ///< the next root's, as long as the last one's is in doubt
   sync::WorkerProtocol protocol;
   std::vector<std::uint32_t> first_bound; ///< by block id: first index into blocks; size ids + 1
   std::vector<std::uint32_t> copy_of;     ///< by bound block: index into copies of cells

@@ -216,14 +216,29 @@ struct WorkerSilent {
   bool silent = true;
   Failure reason;
 };
-/// A new process of a worker has agreed.
+/// All workers have agreed: what they bring along, by worker.
+struct WorkersMet {
+  std::vector<wire::Agreed> standing;
+};
+/// A worker that was lost, or a new process of it, has agreed.
 struct WorkerJoined {
   std::uint32_t worker = 0;
   std::shared_ptr<Port> control, data;
+  wire::Agreed standing;
 };
 struct UpdateOver {
   wire::DeliveryReport report;
   wire::NextUpdate next;
+};
+
+// worker
+/// The root is gone: nothing more comes from it, and nothing can be said to it.
+struct RootLost {};
+/// A root is there again, the same or the next one, and has sent its agreement: consent, and go on with it.
+struct RootMet {
+  std::shared_ptr<Port> control;
+  std::uint64_t session = 0;
+  std::shared_ptr<const wire::Agreement> agreement;
 };
 
 // facade to supervisor
@@ -275,7 +290,10 @@ CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherBegin))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::GatherDrop))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateAbandon))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkerSilent))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkersMet))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkerJoined))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RootLost))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RootMet))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateOver))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ConnectRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PublishRequest))
@@ -319,7 +337,10 @@ DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherBegin)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::GatherDrop)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateAbandon)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkerSilent)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkersMet)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkerJoined)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RootLost)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RootMet)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateOver)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ConnectRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PublishRequest)
@@ -379,7 +400,8 @@ using SenderActor =
                    caf::reacts_to<DeliverySealed>, ///< the final manifest
                    caf::reacts_to<FrameArrived>,   ///< what workers answer
                    caf::reacts_to<PortClosed>,     ///< a worker is gone
-                   caf::reacts_to<WorkerJoined>,   ///< a worker's new process, in place of the one that is gone
+                   caf::reacts_to<WorkersMet>,     ///< once, before the first update: settle what is in doubt
+                   caf::reacts_to<WorkerJoined>,   ///< a worker is back, or its new process in place of the old
                    caf::reacts_to<WorkerSilent>,   ///< a worker is not heard of, or again
                    caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
                    caf::reacts_to<UpdateAbandon>,  ///< fold it into the next one
@@ -389,6 +411,8 @@ using SenderActor =
 
 /// Worker: verifies, stages, commits into the bound memory.
 using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>, ///< delivery messages and flushes
+                                      caf::reacts_to<RootLost>,     ///< serve on; what is applied stays in doubt
+                                      caf::reacts_to<RootMet>,      ///< tell the next root how things stand
                                       caf::reacts_to<Stop>>;
 
 /// Trainer rank: meets the others, wires and watches the actors above, turns failures into outcomes.

@@ -56,6 +56,7 @@ public:
 
   /// From now on frames of another session are refused, and ours carry it.
   void join_session(std::uint64_t session) noexcept { session_.store(session, std::memory_order_release); }
+  [[nodiscard]] std::uint64_t session() const noexcept { return session_.load(std::memory_order_acquire); }
 
   /// Sends a control message; returns the bytes of the frame.
   template <class Message>

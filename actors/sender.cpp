@@ -276,8 +276,13 @@ void delivery_over(Self self) {
 void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
   SenderState& state = self->state;
   for (const auto& [worker, message] : actions.send)
-    std::visit([&, w = worker](const auto& m) { state.bytes_sent[w] += state.ports.control[w]->send(m, m.delivery); },
-               message);
+    std::visit(
+      [&, w = worker]<class Message>(const Message& m) {
+        // Of another session's delivery: in the header that would be one of ours.
+        const std::uint64_t delivery = std::is_same_v<Message, wire::Settle> ? 0 : m.delivery;
+        state.bytes_sent[w] += state.ports.control[w]->send(m, delivery);
+      },
+      message);
   if (actions.may_send_flushes)
     state.may_send = true;
   if (actions.flush_credit) {
@@ -332,7 +337,7 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
   const auto workers = static_cast<std::uint32_t>(initial.ports.control.size());
   initial.delivery = std::make_unique<sync::RootDelivery>(
     sync::DeliverySettings{workers, settings.workers_per_replica, settings.quorum, settings.stall.count(),
-                           settings.timeout.count(), settings.engine.count()});
+                           settings.timeout.count(), settings.engine.count(), settings.session});
   initial.digests.resize(settings.cells);
   initial.bytes_sent.resize(workers);
   initial.flushes_sent.resize(workers);
@@ -394,11 +399,12 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
       if (closed.port == state.ports.control[worker] || closed.port == state.ports.data[worker])
         carry_out(self, state.delivery->lost(worker, closed.reason, telemetry::now_ns()));
     },
+    [self](const WorkersMet& met) { carry_out(self, self->state.delivery->met(met.standing)); },
     [self](const WorkerJoined& joined) {
       SenderState& state = self->state;
       state.ports.control[joined.worker] = joined.control;
       state.ports.data[joined.worker] = joined.data;
-      state.delivery->joined(joined.worker);
+      carry_out(self, state.delivery->joined(joined.worker, joined.standing));
     },
     [self](const WorkerSilent& news) {
       SenderState& state = self->state;

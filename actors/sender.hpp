@@ -28,6 +28,7 @@ struct SenderSettings {
   std::uint64_t slots = 0;
   std::shared_ptr<const sync::RouteTable> routes;
   std::string keep_flushes; ///< folder for a file a part of a flush; empty: none
+  std::uint64_t session = 0;
 };
 
 struct SenderState {

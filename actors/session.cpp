@@ -68,6 +68,21 @@ void SessionStatus::end() {
   changed_.notify_all();
 }
 
+void SessionStatus::part(const Failure& why) {
+  const std::lock_guard lock(mutex_);
+  parted_ = why;
+}
+
+void SessionStatus::meet() {
+  const std::lock_guard lock(mutex_);
+  parted_.reset();
+}
+
+std::optional<Failure> SessionStatus::parted() const {
+  const std::lock_guard lock(mutex_);
+  return parted_;
+}
+
 std::optional<Failure> SessionStatus::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;

@@ -83,7 +83,10 @@ private:
 class SessionStatus {
 public:
   void fail(const Failure& failure);
-  void end(); ///< the root said goodbye
+  void end();                    ///< the root said goodbye
+  void part(const Failure& why); ///< the root is gone, a worker waits for the next one
+  void meet();                   ///< which is there
+  [[nodiscard]] std::optional<Failure> parted() const;
   [[nodiscard]] std::optional<Failure> failure() const;
   /// Until it ended or failed.
   void wait() const;
@@ -93,6 +96,7 @@ private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::optional<Failure> failure_;
+  std::optional<Failure> parted_;
   bool ended_ = false;
 };
 

@@ -129,6 +129,24 @@ Version Subscriber::version() const noexcept {
            : 0;
 }
 
+WorkerStatus Subscriber::status() const {
+  WorkerStatus status;
+  const Implementation& self = *implementation_;
+  if (!self.started || !self.setup->work)
+    return status;
+  const actors::Standing::Facts facts = self.setup->work->standing.get();
+  status.version = facts.version;
+  status.session = facts.session;
+  status.state = sync::to_string(facts.state);
+  const actors::SessionStatus& session = *self.setup->status;
+  const auto failure = session.failure();
+  const auto gone = failure ? failure : session.parted();
+  if (gone)
+    status.disconnected_why = gone->message;
+  status.connected = !gone && !session.ended() && !self.closed;
+  return status;
+}
+
 void Subscriber::wait() {
   if (!implementation_->started)
     throw Error(Code::call_order, "wait() before start()");

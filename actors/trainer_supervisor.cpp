@@ -267,7 +267,8 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
                                   cells,
                                   slots.size(),
                                   routes,
-                                  setup.topology.telemetry.flushes};
+                                  setup.topology.telemetry.flushes,
+                                  state.session};
     colleagues->flush_bucket = self->spawn(
       flush_bucket, setup.work, routes,
       actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);
@@ -345,6 +346,7 @@ void agree(Self self) {
     (void)state.agreement->agreed(wire::Role::rank, 0);
   }
   if (state.agreement->all_agreed()) {
+    self->send(state.colleagues->sender, WorkersMet{state.agreement->standing()});
     send_to_all(self, wire::Connected{});
     running(self);
   }
@@ -396,6 +398,9 @@ void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorSta
     return;
   }
   if (frame.header.type == wire::Agreed::type && joining.control == frame.port && joining.data) {
+    const auto agreed = decode<wire::Agreed>(frame);
+    if (!agreed)
+      return frame.port->abort(agreed.error());
     // A predecessor whose connections are still open is not there any more.
     const Failure replaced{Code::peer_failed, fmt::format("worker {}: another process has taken its place", worker)};
     for (const auto& port : {state.worker_control[worker], state.worker_data[worker]}) {
@@ -404,7 +409,7 @@ void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorSta
     }
     state.worker_control[worker] = joining.control;
     state.worker_data[worker] = joining.data;
-    self->send(state.colleagues->sender, WorkerJoined{worker, joining.control, joining.data});
+    self->send(state.colleagues->sender, WorkerJoined{worker, joining.control, joining.data, *agreed});
     joining.control->send(wire::Connected{});
     state.joining.erase(worker);
     return;
@@ -457,10 +462,14 @@ void on_root_frame(Self self, const FrameArrived& frame) {
     return declared(decode<wire::DeclareRank>(frame));
   case wire::DeclareWorker::type:
     return declared(decode<wire::DeclareWorker>(frame));
-  case wire::Agreed::type:
-    if (auto agreed = state.agreement->agreed(frame.port->role(), frame.port->index()); !agreed)
+  case wire::Agreed::type: {
+    const auto message = decode<wire::Agreed>(frame);
+    if (!message)
+      return fail_session(self, message.error());
+    if (auto agreed = state.agreement->agreed(frame.port->role(), frame.port->index(), *message); !agreed)
       return fail_session(self, agreed.error());
     return agree(self);
+  }
   case wire::Failed::type: {
     if (frame.port->role() == wire::Role::worker && state.colleagues)
       return self->send(state.colleagues->sender, frame);
@@ -680,6 +689,24 @@ void close(Self self, const CloseRequest& request) {
   end_if_done(self);
 }
 
+/// Root, before the plan: a worker that outlived its last trainer may have met that one's end on one of its
+/// connections, and tries again. True where its leaving is no failure.
+bool worker_may_come_again(Self self, const std::shared_ptr<Port>& port) {
+  TrainerSupervisorState& state = self->state;
+  if (!is_root(self) || state.phase != Phase::connecting || port->role() != wire::Role::worker)
+    return false;
+  const std::uint32_t worker = port->index();
+  std::shared_ptr<Port>&control = state.worker_control[worker], &data = state.worker_data[worker];
+  if (port != control && port != data)
+    return true; // of an attempt that is forgotten
+  if (!state.agreement->left(worker))
+    return false;
+  for (const auto& other : {std::exchange(control, nullptr), std::exchange(data, nullptr)})
+    if (other && other != port)
+      other->abort(Failure{Code::peer_failed, "its other connection is closed"});
+  return true;
+}
+
 void port_closed(Self self, const PortClosed& closed) {
   TrainerSupervisorState& state = self->state;
   const bool first_time = std::erase(state.open, closed.port) > 0;
@@ -692,6 +719,8 @@ void port_closed(Self self, const PortClosed& closed) {
       state.refused.note(closed.reason.message);
     return;
   }
+  if (worker_may_come_again(self, closed.port))
+    return;
   if (joining_on(self, closed.port)) {
     state.joining.erase(closed.port->index());
     return;

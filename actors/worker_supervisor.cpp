@@ -10,6 +10,13 @@ namespace {
 using Self = WorkerSupervisorActor::stateful_pointer<WorkerSupervisorState>;
 using Phase = WorkerSupervisorState::Phase;
 
+// How attempts to meet the next root follow each other: a trainer takes seconds at least to start, and workers are
+// many.
+constexpr std::chrono::milliseconds shortest_pause{50};
+constexpr std::chrono::milliseconds longest_pause{2000};
+/// How long one attempt calls an address where nobody listens.
+constexpr std::chrono::milliseconds attempt{200};
+
 void fail_session(Self self, const Failure& failure) {
   WorkerSupervisorState& state = self->state;
   if (state.phase == Phase::over || state.phase == Phase::closing)
@@ -23,17 +30,84 @@ void fail_session(Self self, const Failure& failure) {
   answer(state.connect_answer, tl::make_unexpected(failure));
 }
 
-/// First request: meet the root and wait for its catalogue.
-void meet(Self self) {
+/// Meets a root and waits for its catalogue: the first request, and each later attempt.
+void meet(Self self, std::chrono::steady_clock::time_point connected_by) {
   WorkerSupervisorState& state = self->state;
   state.phase = Phase::meeting;
-  state.incarnation = random_identity();
+  state.incarnation = random_identity(); // a connection that the root believes in still is a predecessor's
+  state.opening = 2;
   connect_ports(state.setup->networks->of(state.setup->topology.actors.sender.transport), state.setup->master,
-                state.deadline, state.routes);
+                connected_by, state.routes);
 }
 
-/// Second request: declare what is bound and wait for the agreement.
-void declare(Self self) {
+/// Both connections are there. Not before: an attempt that gets only half-way must not take a seat at the root.
+void introduce(Self self) {
+  WorkerSupervisorState& state = self->state;
+  for (const auto& port : {state.control, state.data})
+    port->send(wire::Hello{wire::Role::worker, port->channel(), state.setup->worker, state.setup->workers,
+                           state.incarnation, config::fingerprint(state.setup->topology)});
+}
+
+/// The root, or an attempt to meet the next one, came to nothing: goes on with what the Applier holds, and tries again.
+/// Fails the session where that was never asked for, or cannot be.
+void part(Self self, const Failure& failure, bool linger = false) {
+  WorkerSupervisorState& state = self->state;
+  if (state.phase == Phase::waiting || state.phase == Phase::over || state.phase == Phase::closing)
+    return;
+  const std::chrono::nanoseconds patience = state.setup->topology.update.reconnect;
+  if (patience.count() == 0 || (state.phase != Phase::running && !state.parted))
+    return fail_session(self, failure);
+  const auto now = std::chrono::steady_clock::now();
+  if (!state.parted) {
+    state.parted = failure;
+    state.patience_ends = now + patience;
+    state.pause = shortest_pause;
+    state.setup->status->part(failure);
+    self->send(state.applier, RootLost{});
+  } else if (state.phase == Phase::agreeing) {
+    self->send(state.applier, RootLost{}); // it may have met the one that is gone again
+  }
+  state.phase = Phase::waiting;
+  state.life.reset();
+  state.control.reset();
+  state.data.reset();
+  state.consented = false;
+  state.session = 0;
+  state.welcomes = 0;
+  for (const auto& port : state.open)
+    linger ? port->close() : port->abort(failure);
+  state.next_attempt = now + state.pause;
+  state.pause = std::min<std::chrono::milliseconds>(2 * state.pause, longest_pause);
+}
+
+/// What a failure of this side comes to: the root is told, then as part().
+void part_and_tell(Self self, const Failure& failure) {
+  WorkerSupervisorState& state = self->state;
+  if (state.parted && state.control && state.welcomes == 2)
+    state.control->send(
+      wire::Failed{failure.code, fmt::format("worker {}: {}", state.setup->worker, failure.message), 0});
+  part(self, failure, true);
+}
+
+/// Waiting: is it time to try again, or to give up?
+void try_again(Self self) {
+  WorkerSupervisorState& state = self->state;
+  const auto now = std::chrono::steady_clock::now();
+  if (now > state.patience_ends)
+    return fail_session(
+      self,
+      Failure{state.parted->code,
+              fmt::format("{}; no trainer came in its place within {:.1f} s (update.reconnect)", state.parted->message,
+                          std::chrono::duration<double>(state.setup->topology.update.reconnect).count())});
+  // Nothing of the last connections may come behind the first frame of the next ones.
+  if (now < state.next_attempt || state.opening != 0 || !state.open.empty())
+    return;
+  state.deadline = now + state.setup->topology.update.connect;
+  meet(self, now + attempt);
+}
+
+/// Declares what is bound and waits for the agreement: the second request, and each later attempt.
+void declare(Self self, const std::vector<layout::SlotSpec>& catalogue) {
   WorkerSupervisorState& state = self->state;
   WorkerSetup& setup = *state.setup;
   state.phase = Phase::agreeing;
@@ -43,16 +117,34 @@ void declare(Self self) {
   std::vector<std::string> names;
   for (const layout::LocalTensor& tensor : tensors)
     names.push_back(tensor.name);
-  auto declaration = setup.side.declare_worker(setup.catalogue, tensors, setup.worker);
+  auto declaration = setup.side.declare_worker(catalogue, tensors, setup.worker);
   if (!declaration)
-    return fail_session(self, declaration.error());
-  if (auto known = setup.side.check_names(names, setup.catalogue); !known)
-    return fail_session(self, known.error());
+    return part_and_tell(self, declaration.error());
+  if (auto known = setup.side.check_names(names, catalogue); !known)
+    return part_and_tell(self, known.error());
   state.declaration = std::move(*declaration);
   state.control->send(wire::DeclareWorker{state.declaration});
 }
 
-Result<void> spawn_applier(Self self, wire::Agreement&& agreement) {
+/// Whether what was agreed can be done with what is bound.
+Result<void> check_agreement(const WorkerSetup& setup, const layout::Declaration& declaration,
+                             const wire::Agreement& agreement) {
+  if (auto checked = layout::check_blocks(agreement.own, declaration.parameters, agreement.slots.size(),
+                                          agreement.cells.size(), agreement.blocks, agreement.windows);
+      !checked)
+    return checked;
+  for (const layout::Cell& cell : agreement.cells)
+    if (cell.slot >= agreement.slots.size())
+      return fail(Code::invalid_input, "the agreement has a cell of slot {}, there are {}", cell.slot,
+                  agreement.slots.size());
+  for (const layout::Block& block : agreement.own)
+    if (setup.tensors[block.parameter].data == nullptr)
+      return fail(Code::invalid_argument, "tensor '{}': data is null and its shard is not empty",
+                  setup.tensors[block.parameter].tensor.name);
+  return {};
+}
+
+void spawn_applier(Self self, wire::Agreement&& agreement) {
   WorkerSupervisorState& state = self->state;
   WorkerSetup& setup = *state.setup;
   auto work = std::make_shared<WorkerWork>();
@@ -61,18 +153,10 @@ Result<void> spawn_applier(Self self, wire::Agreement&& agreement) {
   work->block_ids = agreement.blocks;
   work->slots = std::move(agreement.slots);
   work->cells = std::move(agreement.cells);
-  for (const layout::Cell& cell : work->cells)
-    if (cell.slot >= work->slots.size())
-      return fail(Code::invalid_input, "the agreement has a cell of slot {}, there are {}", cell.slot,
-                  work->slots.size());
   for (const HeldTensor& held : setup.tensors) {
     work->parameters.push_back(held.data);
     work->names.push_back(held.tensor.name);
   }
-  for (const layout::Block& block : work->blocks)
-    if (work->parameters[block.parameter] == nullptr)
-      return fail(Code::invalid_argument, "tensor '{}': data is null and its shard is not empty",
-                  work->names[block.parameter]);
   work->stage_cap = setup.topology.actors.applier.stage;
   work->on_pause = setup.on_pause;
   work->on_commit = setup.on_commit;
@@ -84,7 +168,6 @@ Result<void> spawn_applier(Self self, wire::Agreement&& agreement) {
   self->monitor(state.applier);
   ++state.children;
   state.routes->set_delivery(caf::actor_cast<caf::actor>(state.applier));
-  return {};
 }
 
 void on_frame(Self self, const FrameArrived& frame) {
@@ -93,9 +176,9 @@ void on_frame(Self self, const FrameArrived& frame) {
   case wire::Welcome::type: {
     const auto welcome = decode<wire::Welcome>(frame);
     if (!welcome)
-      return fail_session(self, welcome.error());
+      return part(self, welcome.error());
     if (state.session != 0 && state.session != welcome->session)
-      return fail_session(self, Failure{Code::disagreement, "the root restarted while this worker was connecting"});
+      return part(self, Failure{Code::disagreement, "the root restarted while this worker was connecting"});
     state.session = welcome->session;
     frame.port->join_session(state.session);
     ++state.welcomes;
@@ -103,14 +186,16 @@ void on_frame(Self self, const FrameArrived& frame) {
   }
   case wire::Refused::type: {
     const auto refused = decode<wire::Refused>(frame);
-    return fail_session(self, refused ? Failure{refused->code, refused->message} : refused.error());
+    return part(self, refused ? Failure{refused->code, refused->message} : refused.error());
   }
   case wire::Catalogue::type: {
     auto catalogue = decode<wire::Catalogue>(frame);
     if (!catalogue)
-      return fail_session(self, catalogue.error());
-    if (state.phase != Phase::meeting)
-      return fail_session(self, Failure{Code::invalid_input, "the root sent a second catalogue"});
+      return part(self, catalogue.error());
+    if (state.phase != Phase::meeting || !state.control)
+      return part(self, Failure{Code::invalid_input, "the root sent a second catalogue"});
+    if (state.parted)
+      return declare(self, catalogue->slots);
     state.setup->catalogue = std::move(catalogue->slots);
     state.phase = Phase::met;
     return answer(state.connect_answer, {});
@@ -118,36 +203,40 @@ void on_frame(Self self, const FrameArrived& frame) {
   case wire::Agreement::type: {
     auto agreement = decode<wire::Agreement>(frame);
     if (!agreement)
-      return fail_session(self, agreement.error());
-    if (state.phase != Phase::agreeing || state.applier)
-      return fail_session(self, Failure{Code::invalid_input, "the root sent an agreement that was not due"});
-    if (auto checked = layout::check_blocks(agreement->own, state.declaration.parameters, agreement->slots.size(),
-                                            agreement->cells.size(), agreement->blocks, agreement->windows);
-        !checked)
-      return fail_session(self, checked.error());
-    if (auto spawned = spawn_applier(self, std::move(*agreement)); !spawned)
-      return fail_session(self, spawned.error());
+      return part(self, agreement.error());
+    if (state.phase != Phase::agreeing || (state.applier && !state.parted) || state.consented)
+      return part(self, Failure{Code::invalid_input, "the root sent an agreement that was not due"});
+    if (auto checked = check_agreement(*state.setup, state.declaration, *agreement); !checked)
+      return part_and_tell(self, checked.error());
+    state.consented = true;
+    if (state.parted) // the Applier knows how things stand
+      return self->send(state.applier, RootMet{state.control, state.session,
+                                               std::make_shared<const wire::Agreement>(std::move(*agreement))});
+    spawn_applier(self, std::move(*agreement));
     state.control->send(wire::Agreed{});
     return;
   }
   case wire::Connected::type:
+    if (!state.consented)
+      return part(self, Failure{Code::invalid_input, "the root begins the session before the agreement"});
     state.phase = Phase::running;
+    state.parted.reset();
+    state.setup->status->meet();
     state.life.emplace(state.setup->topology.update);
     return answer(state.connect_answer, {});
   case wire::Heartbeat::type:
     return;
   case wire::Failed::type: {
     const auto failed = decode<wire::Failed>(frame);
-    return fail_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
+    return part(self, failed ? Failure{failed->code, failed->message} : failed.error());
   }
   case wire::Goodbye::type:
     if (state.phase != Phase::running)
-      return fail_session(self, Failure{Code::peer_failed, "the root closed the session during the agreement"});
+      return part(self, Failure{Code::peer_failed, "the root closed the session during the agreement"});
     state.phase = Phase::over;
     return state.setup->status->end();
   default:
-    fail_session(self,
-                 Failure{Code::invalid_input, fmt::format("the root sent {}", wire::type_name(frame.header.type))});
+    part(self, Failure{Code::invalid_input, fmt::format("the root sent {}", wire::type_name(frame.header.type))});
   }
 }
 
@@ -156,8 +245,8 @@ void watch_and_beat(Self self) {
   if (state.life->tick(telemetry::now_ns()))
     state.control->send(wire::Heartbeat{});
   if (state.life->look(0, *state.control) == sync::SilenceWatch::News::silent)
-    fail_session(self, Failure{Code::timed_out, fmt::format("rank 0 (the root, {}): {}", state.setup->master,
-                                                            state.life->silent_for())});
+    part(self, Failure{Code::timed_out,
+                       fmt::format("rank 0 (the root, {}): {}", state.setup->master, state.life->silent_for())});
 }
 
 void end_if_done(Self self) {
@@ -197,9 +286,9 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
         return answer(state.connect_answer, tl::make_unexpected(*failure));
       state.deadline = std::chrono::steady_clock::now() + state.setup->topology.update.connect;
       if (state.phase == Phase::met)
-        return declare(self);
+        return declare(self, state.setup->catalogue);
       self->delayed_send(WorkerSupervisorActor{self}, look_around, Tick{});
-      meet(self);
+      meet(self, state.deadline);
     },
     [self](const CloseRequest& request) {
       WorkerSupervisorState& state = self->state;
@@ -218,21 +307,22 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     },
     [self](const PortOpened& message) {
       WorkerSupervisorState& state = self->state;
+      --state.opening;
       if (!message.port)
-        return fail_session(self, message.failure);
+        return part(self, message.failure);
+      if (state.phase == Phase::waiting) // the other one could not be opened
+        return message.port->abort(*state.parted);
       if (state.phase == Phase::over || state.phase == Phase::closing)
         return message.port->abort(Failure{Code::peer_failed, "the session is over"});
       state.open.push_back(message.port);
-      if (message.port->channel() == wire::Channel::control)
-        state.control = message.port;
-      message.port->start();
-      message.port->send(wire::Hello{wire::Role::worker, message.port->channel(), state.setup->worker,
-                                     state.setup->workers, state.incarnation,
-                                     config::fingerprint(state.setup->topology)});
+      message.port->start(); // at once: only a port that was started tells when it is closed
+      (message.port->channel() == wire::Channel::control ? state.control : state.data) = message.port;
+      if (state.opening == 0)
+        introduce(self);
     },
     [self](const FrameArrived& frame) {
-      const Phase phase = self->state.phase;
-      if (phase != Phase::closing && phase != Phase::over)
+      const WorkerSupervisorState& state = self->state;
+      if (state.phase != Phase::closing && state.phase != Phase::over && state.phase != Phase::waiting)
         on_frame(self, frame);
     },
     [self](const PortClosed& closed) {
@@ -240,26 +330,29 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       const bool first_time = std::erase(state.open, closed.port) > 0;
       if (state.phase == Phase::closing)
         return end_if_done(self);
+      if (state.phase == Phase::waiting || (!first_time && closed.port != state.data))
+        return; // of a root that is lost
       // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
       if (first_time && closed.port->channel() == wire::Channel::data)
         return self->delayed_send(WorkerSupervisorActor{self}, goodbye_grace, closed);
-      fail_session(self, Failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)});
+      part(self, Failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)});
     },
-    [self](const FailureReport& report) { fail_session(self, report.failure); },
+    [self](const FailureReport& report) { part(self, report.failure); },
     [self](Tick) {
       WorkerSupervisorState& state = self->state;
       if (state.phase == Phase::closing || state.phase == Phase::over)
         return;
       if (state.phase == Phase::running)
         watch_and_beat(self);
+      if (state.phase == Phase::waiting)
+        try_again(self);
       // The root's message names who is missing: it gets the time to arrive.
-      if (state.phase != Phase::met && state.phase != Phase::running &&
+      if (state.phase != Phase::met && state.phase != Phase::running && state.phase != Phase::waiting &&
           std::chrono::steady_clock::now() > state.deadline + connect_grace(state.setup->topology.update))
-        return fail_session(
-          self, Failure{Code::timed_out,
-                        fmt::format("no {} from rank 0 (the root, {}) within {:.1f} s (update.connect)",
-                                    state.phase == Phase::meeting ? "catalogue" : "agreement", state.setup->master,
-                                    std::chrono::duration<double>(state.setup->topology.update.connect).count())});
+        part(self, Failure{Code::timed_out,
+                           fmt::format("no {} from rank 0 (the root, {}) within {:.1f} s (update.connect)",
+                                       state.phase == Phase::meeting ? "catalogue" : "agreement", state.setup->master,
+                                       std::chrono::duration<double>(state.setup->topology.update.connect).count())});
       self->delayed_send(WorkerSupervisorActor{self}, look_around, Tick{});
     },
   };

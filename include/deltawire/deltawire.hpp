@@ -299,7 +299,20 @@ struct Change {
   std::uint64_t elements = 0; ///< written in this worker's shard
 };
 
-/// One rollout worker.
+/// How a worker stands.
+struct WorkerStatus {
+  Version version = 0;          ///< what it serves, as Subscriber::version()
+  std::uint64_t session = 0;    ///< the trainer's session that counted `version`; 0: none
+  std::string state = "empty";  ///< one of the design's states: "serving", "in_doubt", ...
+  bool connected = false;       ///< to a trainer's running session
+  std::string disconnected_why; ///< while it waits for the next trainer: what became of the last one
+};
+
+/// One rollout worker. It may outlive its trainer: with `update.reconnect` in the topology, a trainer that is lost or
+/// fails is waited for that long, and so is each one after it. Meanwhile the worker goes on serving the version that it
+/// has. What it had applied and not been told to serve is in doubt: paused, version() is 0, until the next trainer says
+/// which of the two versions its replica serves (on_commit tells of the newer one, status() of either). The next
+/// trainer's first update seeds it.
 class Subscriber {
 public:
   /// Reads the topology. Opens no connection yet.
@@ -331,7 +344,11 @@ public:
   /// What this worker serves; 0 before the first seed. Thread-safe.
   [[nodiscard]] Version version() const noexcept;
 
-  /// Waits until the trainer closes the session; throws when the session failed. Thread-safe.
+  /// The same with what is around it, at any time after open(). Thread-safe once start() has returned.
+  [[nodiscard]] WorkerStatus status() const;
+
+  /// Waits until the trainer closes the session; throws when the session failed and no other trainer came within
+  /// `update.reconnect`. Thread-safe.
   void wait();
 
   void close();

@@ -99,7 +99,7 @@ std::uint64_t fingerprint(const Topology& topology) {
   add_side(canonical, "worker", topology.worker);
 
   const Update& update = topology.update;
-  canonical.add("connect", update.connect);
+  canonical.add("connect", update.connect); // not `reconnect`: each worker's own patience
   canonical.add("stall", update.stall);
   canonical.add("engine", update.engine);
   canonical.add("timeout", update.timeout);

@@ -289,6 +289,7 @@ void read_update(const Value* table, Update& out, layout::Index replicas, ErrorL
   section.read_choice("seed", {"always"}, {"if-different"});
   read_verify(section);
   section.read_duration("connect", out.connect);
+  section.read_duration("reconnect", out.reconnect);
   section.read_duration("stall", out.stall);
   section.read_duration("engine", out.engine);
   section.read_duration("timeout", out.timeout);

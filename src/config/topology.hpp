@@ -34,6 +34,7 @@ enum class Busy { wait, fold };
 
 struct Update {
   Duration connect = std::chrono::seconds{60};
+  Duration reconnect{0}; ///< how long a worker whose trainer is gone waits for the next one; 0: not at all
   Duration stall = std::chrono::seconds{20};
   Duration engine = std::chrono::seconds{60};
   Duration timeout = std::chrono::minutes{10};

@@ -44,6 +44,13 @@ Result<void> AgreementRoot::rejoin(const wire::Hello& hello) const {
   return check_membership(hello);
 }
 
+bool AgreementRoot::left(std::uint32_t worker) {
+  if (planned_ || worker >= workers_.size())
+    return false;
+  workers_[worker] = Peer{};
+  return true;
+}
+
 Result<void> AgreementRoot::hello(const wire::Hello& hello) {
   if (auto member = check_membership(hello); !member)
     return member;
@@ -111,12 +118,20 @@ std::optional<Result<layout::Plan>> AgreementRoot::plan() {
   return layout::compile_plan(ranks, workers, unused_, window_bytes_);
 }
 
-Result<void> AgreementRoot::agreed(wire::Role role, std::uint32_t index) {
+Result<void> AgreementRoot::agreed(wire::Role role, std::uint32_t index, const wire::Agreed& message) {
   Peer* peer = find(role, index);
   if (!planned_ || peer == nullptr || peer->agreed)
     return fail(Code::call_order, "{} agrees out of order", peer_name(role, index));
   peer->agreed = true;
+  peer->standing = message;
   return {};
+}
+
+std::vector<wire::Agreed> AgreementRoot::standing() const {
+  std::vector<wire::Agreed> standing;
+  for (const Peer& worker : workers_)
+    standing.push_back(worker.standing);
+  return standing;
 }
 
 bool AgreementRoot::all_agreed() const noexcept {

@@ -25,6 +25,10 @@ public:
   /// already.
   [[nodiscard]] Result<void> hello(const wire::Hello& hello);
 
+  /// A worker hung up before the plan was made: it may come again, as if it had never been here. False where it is too
+  /// late for that.
+  [[nodiscard]] bool left(std::uint32_t worker);
+
   /// A worker's process introduces itself to a running session. Fails when it does not belong there.
   [[nodiscard]] Result<void> rejoin(const wire::Hello& hello) const;
 
@@ -39,8 +43,10 @@ public:
   /// The plan, once everyone is connected on both channels and has declared. Fails with all disagreements.
   [[nodiscard]] std::optional<Result<layout::Plan>> plan();
 
-  [[nodiscard]] Result<void> agreed(wire::Role role, std::uint32_t index);
+  [[nodiscard]] Result<void> agreed(wire::Role role, std::uint32_t index, const wire::Agreed& message = {});
   [[nodiscard]] bool all_agreed() const noexcept;
+  /// What the workers said with their consent, by worker.
+  [[nodiscard]] std::vector<wire::Agreed> standing() const;
 
   /// "rank 2 (not connected), worker 0 (has not declared its parameters)": for the message when the deadline passes.
   [[nodiscard]] std::string missing() const;
@@ -53,6 +59,7 @@ private:
     std::optional<layout::Declaration> declaration;
     bool declared = false;
     bool agreed = false;
+    wire::Agreed standing;
   };
   [[nodiscard]] Peer* find(wire::Role role, std::uint32_t index) noexcept;
   [[nodiscard]] Result<void> check_membership(const wire::Hello& hello) const;

@@ -19,7 +19,8 @@ Failure naming(std::uint32_t worker, const Failure& reason) {
 } // namespace
 
 RootDelivery::RootDelivery(const DeliverySettings& settings)
-  : settings_(settings), workers_(settings.workers), records_(settings.workers) {}
+  : settings_(settings), workers_(settings.workers), records_(settings.workers), last_release_(settings.workers),
+    doubts_(settings.workers) {}
 
 // Who takes part
 // ---------------------------------------------------------------------------------------------------------------
@@ -386,11 +387,47 @@ RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& why, Na
   return actions;
 }
 
-void RootDelivery::joined(std::uint32_t w) {
+// Workers that come from a lost root, or come back
+// -----------------------------------------------------------------------------------------------------------
+
+void RootDelivery::settle(std::uint32_t w, const wire::Agreed& standing, bool release, Actions& actions) {
+  doubts_[w] = {standing, release};
+  actions.send.push_back(
+    {w, wire::Settle{standing.session, standing.delivery, static_cast<std::uint8_t>(release ? 1 : 0)}});
+}
+
+RootDelivery::Actions RootDelivery::met(const std::vector<wire::Agreed>& standing) {
+  Actions actions;
+  if (standing.size() != workers_.size())
+    return actions;
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+    const wire::Agreed& doubt = standing[w];
+    if (doubt.delivery == 0)
+      continue;
+    bool all_applied = true, one_serves = false;
+    for (std::uint32_t member = first_of(replica_of(w)); member < end_of(replica_of(w)); ++member) {
+      const wire::Agreed& other = standing[member];
+      const bool same = other.session == doubt.session;
+      all_applied = all_applied && same && other.delivery == doubt.delivery;
+      one_serves = one_serves || (same && other.delivery == 0 && other.version == doubt.target);
+    }
+    settle(w, doubt, all_applied || one_serves, actions);
+  }
+  return actions;
+}
+
+RootDelivery::Actions RootDelivery::joined(std::uint32_t w, const wire::Agreed& standing) {
+  Actions actions;
   if (w >= workers_.size() || !records_[w].lost)
-    return;
+    return actions;
   workers_[w] = Worker{};
   records_[w] = Record{};
+  if (standing.delivery == 0)
+    return actions;
+  const bool ours = standing.session == settings_.session;
+  settle(w, standing, ours ? standing.delivery == last_release_[w] : doubts_[w].about == standing && doubts_[w].release,
+         actions);
+  return actions;
 }
 
 RootDelivery::Actions RootDelivery::silent(std::uint32_t w, const Failure& why, Nanoseconds now) {
@@ -550,6 +587,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& mes
   for (std::uint32_t member = first_of(replica); member < end_of(replica); ++member) {
     touch(member, now);
     workers_[member].release_given = true;
+    last_release_[member] = delivery_;
     actions.send.push_back({member, wire::Release{delivery_}});
   }
   return actions;

@@ -9,6 +9,11 @@
 // then all undo, and nothing of the version exists anywhere. After the commit only the replica itself is affected. A
 // release is never taken back. A worker's clock runs only while it is waited for. A delivery ends when nobody is waited
 // for: what a stopped worker says later is taken up whenever it comes (`owes`).
+//
+// A worker that comes from a lost root may be in doubt: it applied a delivery and heard no more (meet). A replica
+// serves one version: its members in doubt serve the target where one of them does already or all of them applied it,
+// else they undo; and where it was this root's delivery, this root knows. The word is given once: who asks again hears
+// the same.
 #pragma once
 
 #include "result.hpp"
@@ -36,7 +41,8 @@ struct DeliverySettings {
   std::uint32_t quorum = 0;
   Nanoseconds stall = 0;
   Nanoseconds timeout = 0;
-  Nanoseconds engine = 0; ///< for what includes a call of the engine, where it is longer than `stall`
+  Nanoseconds engine = 0;    ///< for what includes a call of the engine, where it is longer than `stall`
+  std::uint64_t session = 0; ///< this root's
 };
 
 /// What one delivery brings, and so to whom.
@@ -51,7 +57,7 @@ struct DeliveryPlan {
 
 class RootDelivery {
 public:
-  using Message = std::variant<wire::Begin, wire::Seal, wire::Commit, wire::Release, wire::Undo>;
+  using Message = std::variant<wire::Begin, wire::Seal, wire::Commit, wire::Release, wire::Undo, wire::Settle>;
   struct ToWorker {
     std::uint32_t worker = 0;
     Message message;
@@ -113,8 +119,10 @@ public:
   /// Nothing was heard of the worker for too long; heard() when that is over.
   [[nodiscard]] Actions silent(std::uint32_t worker, const Failure& reason, Nanoseconds now);
   void heard(std::uint32_t worker) { workers_[worker].silent = false; }
-  /// A new process stands in for a worker that is lost: it has nothing, and the next update seeds it.
-  void joined(std::uint32_t worker);
+  /// All workers are there for the first time, with what they bring along, by worker: settles what is in doubt.
+  [[nodiscard]] Actions met(const std::vector<wire::Agreed>& standing);
+  /// A worker that is lost is back, or a new process in its place: whatever it serves, the next update seeds it.
+  [[nodiscard]] Actions joined(std::uint32_t worker, const wire::Agreed& standing);
   /// The trainer's side cannot go on.
   [[nodiscard]] Actions abort(const Failure& reason, Nanoseconds now);
   /// The update is folded into the next one. Only before its commit (else nothing happens), and then at once: nobody's
@@ -157,6 +165,11 @@ private:
     bool failed = false;       ///< it said so itself: not served until it has answered
     bool silent = false;       ///< nothing is heard of it
   };
+  /// Of a worker that was in doubt.
+  struct Doubt {
+    wire::Agreed about;
+    bool release = false;
+  };
 
   [[nodiscard]] std::uint32_t replica_of(std::uint32_t worker) const noexcept {
     return worker / settings_.workers_per_replica;
@@ -194,12 +207,15 @@ private:
   void stopped(std::uint32_t worker, const Failure& reason, Nanoseconds now, Actions& actions);
   [[nodiscard]] Actions wrong(std::uint32_t worker, std::string_view message, Nanoseconds now);
   void answered(std::uint32_t worker);
+  void settle(std::uint32_t worker, const wire::Agreed& standing, bool release, Actions& actions);
   void touch(std::uint32_t worker, Nanoseconds now) { workers_[worker].progress = now; }
   void restart_clocks(Nanoseconds now);
 
   DeliverySettings settings_;
   std::vector<Worker> workers_;
   std::vector<Record> records_;
+  std::vector<std::uint64_t> last_release_; ///< by worker: the last delivery that it was told to serve
+  std::vector<Doubt> doubts_;               ///< by worker: what was said last
   Phase phase_ = Phase::idle;
   std::uint64_t delivery_ = 0;
   DeliveryPlan plan_;

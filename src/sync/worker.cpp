@@ -21,20 +21,30 @@ std::string_view to_string(WorkerState state) noexcept {
 }
 
 Result<wire::Ready> WorkerProtocol::begin(const wire::Begin& message) {
+  if (unsettled_)
+    return fail(Code::call_order, "delivery {} begins while delivery {} of a lost root is in doubt", message.delivery,
+                delivery_);
   if (running_)
     return fail(Code::call_order, "delivery {} begins while delivery {} is running", message.delivery, delivery_);
   if (message.delivery <= delivery_)
     return fail(Code::call_order, "delivery {} is not newer than delivery {}", message.delivery, delivery_);
-  if (message.target <= highest_)
+  if (!foreign() && message.target <= highest_)
     return fail(Code::call_order, "delivery {} goes to version {}, this worker was at {}: versions never go back",
                 message.delivery, message.target, highest_);
   const bool seed = message.kind == wire::DeliveryKind::seed;
   if (!seed && state_ != WorkerState::serving)
     return fail(Code::call_order, "a delta before any seed: this worker is {}", to_string(state_));
+  if (!seed && foreign())
+    return fail(Code::call_order, "a delta before any seed of session {:x}: this worker has version {} of session {:x}",
+                root_session_, version_, session_);
   if (message.kind == wire::DeliveryKind::delta && message.base != version_)
     return fail(Code::call_order, "a delta on version {}, this worker is at version {}", message.base, version_);
   if (message.kind == wire::DeliveryKind::fold && message.base > version_)
     return fail(Code::call_order, "a fold from version {} on, this worker is at version {}", message.base, version_);
+  if (foreign()) {
+    session_ = root_session_;
+    highest_ = 0;
+  }
   running_ = true;
   seed_ = seed;
   sealed_ = verified_ = committed_ = applied_ = given_up_ = false;
@@ -96,11 +106,9 @@ void WorkerProtocol::applied() {
 }
 
 Result<wire::Released> WorkerProtocol::release(const wire::Release& message) {
-  if (!running_ || message.delivery != delivery_ || !applied_ || state_ == WorkerState::dirty)
+  if (!running_ || message.delivery != delivery_ || !applied_ || state_ == WorkerState::dirty || unsettled_)
     return fail(Code::call_order, "the release of delivery {}, which is not applied", message.delivery);
-  running_ = false;
-  version_ = highest_ = target_;
-  state_ = WorkerState::serving;
+  serve_target();
   return wire::Released{delivery_, version_, 0};
 }
 
@@ -108,15 +116,65 @@ Result<WorkerProtocol::Undoing> WorkerProtocol::undo(const wire::Undo& message) 
   if (!running_ && message.delivery > delivery_) {
     // Its Begin never took effect here: remember the id, so that a late Begin is refused.
     delivery_ = message.delivery;
-    return Undoing{false, wire::Undone{message.delivery, version_}};
+    return Undoing{false, wire::Undone{message.delivery, foreign() ? 0 : version_}};
   }
-  if (!running_ || message.delivery != delivery_)
+  if (!running_ || message.delivery != delivery_ || unsettled_)
     return fail(Code::call_order, "the undo of delivery {}, which is not running", message.delivery);
-  running_ = false;
-  const bool exchange_back = applied_ && !seed_;
+  const bool exchange_back = end_without_target();
+  return Undoing{exchange_back, wire::Undone{delivery_, version_}};
+}
+
+bool WorkerProtocol::end_without_target() noexcept {
+  running_ = unsettled_ = false;
   if (state_ != WorkerState::dirty)
     state_ = seed_ ? WorkerState::dirty : WorkerState::serving;
-  return Undoing{exchange_back, wire::Undone{delivery_, version_}};
+  return applied_ && !seed_;
+}
+
+void WorkerProtocol::serve_target() noexcept {
+  running_ = unsettled_ = false;
+  version_ = highest_ = target_;
+  state_ = WorkerState::serving;
+}
+
+// From root to root
+// ---------------------------------------------------------------------------------------------------------------
+
+void WorkerProtocol::forget_fence() noexcept {
+  if (foreign() && !running_)
+    delivery_ = 0;
+}
+
+void WorkerProtocol::meet(std::uint64_t session) noexcept {
+  root_session_ = session;
+  forget_fence();
+}
+
+bool WorkerProtocol::root_lost() noexcept {
+  if (!running_ || unsettled_)
+    return false;
+  // A worker that gave up never said that it applied.
+  unsettled_ = applied_ && !given_up_ && state_ == WorkerState::in_doubt;
+  return !unsettled_ && end_without_target();
+}
+
+wire::Agreed WorkerProtocol::standing() const noexcept {
+  if (unsettled_)
+    return {session_, version_, delivery_, target_};
+  return version_ == 0 ? wire::Agreed{} : wire::Agreed{session_, version_, 0, 0};
+}
+
+Result<WorkerProtocol::Settled> WorkerProtocol::settle(const wire::Settle& message) {
+  if (!unsettled_ || message.session != session_ || message.delivery != delivery_)
+    return fail(Code::call_order, "delivery {} of session {:x} is settled, which is not in doubt", message.delivery,
+                message.session);
+  Settled settled{message.release != 0, false};
+  if (settled.released)
+    serve_target();
+  else
+    settled.exchange_back = end_without_target();
+  forget_fence();
+  return settled;
 }
 
 } // namespace deltawire::sync

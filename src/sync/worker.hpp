@@ -7,6 +7,10 @@
 //
 // A delta applies on its base only; a fold, which holds absolute values, on any version from its base on. A seed may
 // come at any time: it is written in place, and nothing is served until it is released.
+//
+// A worker outlives its root. When that is gone (root_lost), a delivery that was not applied is given up here: nobody
+// can have released it. One that was applied stays in doubt until the next root settles it. A version is of the session
+// that counted it: from one session to another leads a seed, and nothing else.
 #pragma once
 
 #include "result.hpp"
@@ -29,6 +33,13 @@ public:
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
   [[nodiscard]] std::uint64_t delivery() const noexcept { return delivery_; }
   [[nodiscard]] std::uint64_t target() const noexcept { return target_; }
+  /// The session that counted version(), or that counts the running delivery; 0 = none.
+  [[nodiscard]] std::uint64_t session() const noexcept { return session_; }
+  /// Applied, the root that could release it is lost: nothing is legal but settle().
+  [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
+  /// What it has is another session's than the root's.
+  [[nodiscard]] bool foreign() const noexcept { return session_ != root_session_; }
+
   /// The running delivery writes to memory as frames arrive (a seed into a worker that serves nothing).
   [[nodiscard]] bool in_place() const noexcept { return state_ == WorkerState::seeding; }
 
@@ -64,6 +75,20 @@ public:
   };
   [[nodiscard]] Result<Undoing> undo(const wire::Undo& message);
 
+  /// A root is there: the first one, the same again, or the next one with a session of its own.
+  void meet(std::uint64_t session) noexcept;
+  /// The root is gone; true: memory holds a target that is given up, put the old values back.
+  [[nodiscard]] bool root_lost() noexcept;
+  /// What it tells the root that it meets.
+  [[nodiscard]] wire::Agreed standing() const noexcept;
+
+  struct Settled {
+    bool released = false;      ///< it serves the target
+    bool exchange_back = false; ///< memory holds the target: put the old values back
+  };
+  /// The next root's word on what is in doubt.
+  [[nodiscard]] Result<Settled> settle(const wire::Settle& message);
+
   /// A flush could not be staged: nothing of the delivery is taken or verified any more, until it is undone.
   void give_up() noexcept { given_up_ = running_; }
   [[nodiscard]] bool gave_up() const noexcept { return given_up_; }
@@ -75,7 +100,15 @@ public:
   }
 
 private:
+  /// Ends the running delivery without its target; true: put the old values back.
+  bool end_without_target() noexcept;
+  void serve_target() noexcept;
+  /// Delivery ids are the root's: those of another session are no fence for its own.
+  void forget_fence() noexcept;
+
   WorkerState state_ = WorkerState::empty;
+  std::uint64_t session_ = 0;      ///< of everything below
+  std::uint64_t root_session_ = 0; ///< of the root that is there, or was last
   std::uint64_t version_ = 0;
   std::uint64_t highest_ = 0; ///< the latest version it ever served
   std::uint64_t delivery_ = 0;
@@ -87,6 +120,7 @@ private:
   bool committed_ = false;
   bool applied_ = false;
   bool given_up_ = false;
+  bool unsettled_ = false;
   std::uint64_t flushes_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t sealed_flushes_ = 0;

@@ -41,6 +41,7 @@
   X(Released)                                                                                                          \
   X(Undo)                                                                                                              \
   X(Undone)                                                                                                            \
+  X(Settle)                                                                                                            \
   X(Failed)                                                                                                            \
   X(Goodbye)                                                                                                           \
   X(Heartbeat)
@@ -328,7 +329,9 @@ void serialize(Archive& archive, Agreement& message) {
 }
 
 template <class Archive>
-void serialize(Archive&, Agreed&) {}
+void serialize(Archive& archive, Agreed& message) {
+  archive(message.session, message.version, message.delivery, message.target);
+}
 
 template <class Archive>
 void serialize(Archive&, Connected&) {}
@@ -447,6 +450,11 @@ void serialize(Archive& archive, Undo& message) {
 template <class Archive>
 void serialize(Archive& archive, Undone& message) {
   archive(message.delivery, message.version);
+}
+
+template <class Archive>
+void serialize(Archive& archive, Settle& message) {
+  archive(message.session, message.delivery, message.release);
 }
 
 template <class Archive>

@@ -81,9 +81,16 @@ struct Agreement {
   std::vector<layout::Block> own; ///< Plan::ranks[index] or Plan::workers[index]
 };
 
-/// rank or worker -> root: ready for updates.
+/// rank or worker -> root: ready for updates. The fields are a worker's: what it brings along from an earlier
+/// connection, maybe to another trainer.
 struct Agreed {
   static constexpr std::uint16_t type = 14;
+  std::uint64_t session = 0;  ///< the one that counted the versions below; 0: nothing whole
+  std::uint64_t version = 0;  ///< what it serves; in doubt: what an undo leads back to; 0: nothing
+  std::uint64_t delivery = 0; ///< in doubt: applied, and neither released nor undone; else 0
+  std::uint64_t target = 0;   ///< of that delivery
+
+  friend bool operator==(const Agreed&, const Agreed&) = default;
 };
 
 /// root -> all: everyone has agreed, updates may begin.
@@ -291,6 +298,15 @@ struct Undone {
   static constexpr std::uint16_t type = 40;
   std::uint64_t delivery = 0;
   std::uint64_t version = 0; ///< what it serves now
+};
+
+/// root -> worker in doubt, before anything else: what becomes of the delivery that a lost root left applied. Not
+/// answered.
+struct Settle {
+  static constexpr std::uint16_t type = 41;
+  std::uint64_t session = 0; ///< of the delivery, as the worker said
+  std::uint64_t delivery = 0;
+  std::uint8_t release = 0; ///< 1: serve its target; 0: undo it
 };
 
 // Failure

@@ -83,13 +83,11 @@ std::shared_ptr<Colleagues> probes(TestSystem& system, Log& log) {
             record<Stop>(log)};
   });
   colleagues->sender = system.spawn([&log]() -> SenderActor::behavior_type {
-    return {record<UpdateBegin>(log),   record<GatherFinished>(log),
-            record<FlushSealed>(log),   record<DeliverySealed>(log),
-            record<FrameArrived>(log),  record<PortClosed>(log),
-            record<WorkerJoined>(log),  record<WorkerSilent>(log),
-            record<DeliveryAbort>(log), record<UpdateAbandon>(log),
-            record<UpdateAbort>(log),   record<Tick>(log),
-            record<Meet>(log),          record<Stop>(log)};
+    return {record<UpdateBegin>(log),    record<GatherFinished>(log), record<FlushSealed>(log),
+            record<DeliverySealed>(log), record<FrameArrived>(log),   record<PortClosed>(log),
+            record<WorkersMet>(log),     record<WorkerJoined>(log),   record<WorkerSilent>(log),
+            record<DeliveryAbort>(log),  record<UpdateAbandon>(log),  record<UpdateAbort>(log),
+            record<Tick>(log),           record<Meet>(log),           record<Stop>(log)};
   });
   return colleagues;
 }

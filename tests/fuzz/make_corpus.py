@@ -426,7 +426,7 @@ MESSAGES = {
     1: ("hello", u8(1, 0) + u32(1, 2) + u64(3, 4)), 2: ("welcome", u64(7)), 3: ("refused", u8(4) + text("no")),
     10: ("declare-rank", DECLARATION), 11: ("catalogue", items(SLOT, text("") + u8(0) + numbers())),
     12: ("declare-worker", items() + items() + items()),
-    13: ("agreement", items(SLOT) + items(u32(0) + u64(6)) + u32(1, 1) + items(BLOCK)), 14: ("agreed", b""),
+    13: ("agreement", items(SLOT) + items(u32(0) + u64(6)) + u32(1, 1) + items(BLOCK)), 14: ("agreed", u64(9, 5, 7, 6)),
     15: ("connected", b""), 20: ("capture-report", u64(1, 2) + u8(1) + u64(3, 4) + SPAN + items(u32(1) + u64(-1)) + u64(5, 6) + u8(1)),
     21: ("offer", u64(2) + items(u32(0, 100), u32(1, 2**32 - 1)) + u32(2)), 22: ("grant", u64(2, 0) + u32(1) + u64(100)),
     23: ("delivery-report", u64(2, 1, 9) + u8(1, 1, 13) + text("") + u64(*range(7)) + u64(1, 2, 3) + SPAN * 6 +
@@ -435,7 +435,7 @@ MESSAGES = {
     31: ("ready", u64(1, 0)), 32: ("flush-staged", u64(1, 0, 100)),
     33: ("seal", u64(1, 1, 100) + items(u32(0) + u64(5), u32(1) + u64(6))), 34: ("staged", u64(1, 100)), 35: ("commit", u64(1)),
     36: ("applied", u64(1, 1, 6, 11) + SPAN + SPAN + u64(9)), 37: ("release", u64(1)), 38: ("released", u64(1, 1, 500)),
-    39: ("undo", u64(1) + text("a worker failed")), 40: ("undone", u64(1, 0)), 50: ("failed", u8(13) + text("why") + u64(0)),
+    39: ("undo", u64(1) + text("a worker failed")), 40: ("undone", u64(1, 0)), 41: ("settle", u64(9, 7) + u8(1)), 50: ("failed", u8(13) + text("why") + u64(0)),
     51: ("goodbye", b""), 52: ("heartbeat", b""),
 }
 

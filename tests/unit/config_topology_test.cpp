@@ -61,6 +61,7 @@ wire_dtype = "keep"
 seed = "always"
 verify = "digest"
 connect = "30s"
+reconnect = "15min"
 stall = "1.5s"
 engine = "500ms"
 timeout = "1h"
@@ -127,6 +128,7 @@ TEST_CASE("every supported key arrives typed") {
 
   CHECK(t.transport.master == "127.0.0.1:29500");
   CHECK(t.update.connect == 30s);
+  CHECK(t.update.reconnect == 15min);
   CHECK(t.update.stall == 1500ms);
   CHECK(t.update.engine == 500ms);
   CHECK(t.update.timeout == 1h);

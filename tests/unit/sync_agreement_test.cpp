@@ -207,3 +207,37 @@ TEST_CASE("peers are named by role and number") {
   REQUIRE(sync::peer_name(Role::rank, 3) == "rank 3");
   REQUIRE(sync::peer_name(Role::worker, 1) == "worker 1");
 }
+
+TEST_CASE("what workers bring along comes with their consent, by worker") {
+  AgreementRoot root(1, 2, {}, UINT64_MAX, fingerprint);
+  connect_all(root, 1, 2);
+  REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
+  REQUIRE(*root.catalogue());
+  REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
+  REQUIRE(root.declare(Role::worker, 1, rows(0, 4)));
+  REQUIRE(*root.plan());
+  const wire::Agreed in_doubt{0xA, 6, 12, 7};
+  REQUIRE(root.agreed(Role::rank, 0));
+  REQUIRE(root.agreed(Role::worker, 1, in_doubt));
+  REQUIRE(root.agreed(Role::worker, 0, {}));
+  REQUIRE(root.standing() == std::vector<wire::Agreed>{{}, in_doubt});
+}
+
+TEST_CASE("a worker that hangs up before the plan may come again, and later not") {
+  AgreementRoot root(1, 1, {}, UINT64_MAX, fingerprint);
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 11)));
+  REQUIRE_FALSE(root.hello(hello(Role::worker, 0, 1, Channel::control, 12)));
+  REQUIRE(root.left(0));
+  REQUIRE_THAT(root.missing(), test::contains("worker 0 (not connected)"));
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::control, 12)));
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 12)));
+  REQUIRE(root.declare(Role::worker, 0, rows(0, 2)));
+  REQUIRE(root.left(0)); // with what it declared
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::control, 13)));
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 13)));
+  REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
+  REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
+  REQUIRE(*root.plan());
+  REQUIRE_FALSE(root.left(0));
+  REQUIRE_FALSE(root.left(1));
+}

@@ -1226,6 +1226,9 @@ private:
     if (ok(released))
       say(w, *released);
   }
+  void receive(std::uint32_t w, const wire::Settle&) {
+    FAIL("worker " << w << " is told what becomes of a doubt that it never had");
+  }
   void receive(std::uint32_t w, const wire::Undo& message) {
     const auto undoing = workers_[w].protocol.undo(message);
     if (ok(undoing))

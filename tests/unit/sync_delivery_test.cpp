@@ -432,6 +432,9 @@ private:
       return refused(w, released.error());
     say(w, *released);
   }
+  void receive(std::uint32_t w, const wire::Settle&) {
+    FAIL("worker " << w << " is told what becomes of a doubt that it never had");
+  }
   void receive(std::uint32_t w, const wire::Undo& message) {
     Peer& peer = peers_[w];
     const auto undoing = peer.protocol.undo(message);

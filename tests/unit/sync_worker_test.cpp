@@ -439,3 +439,113 @@ TEST_CASE("every state of a worker has a name") {
                            WorkerState::in_doubt, WorkerState::dirty})
     REQUIRE(to_string(state) != "unknown");
 }
+
+// From root to root
+
+TEST_CASE("a root that is lost takes a delivery with it that was not applied, and leaves in doubt one that was") {
+  for (int stage = idle; stage <= released; ++stage) {
+    CAPTURE(stage);
+    WorkerProtocol worker = at(stage);
+    REQUIRE_FALSE(worker.root_lost()); // nothing was written, or it is in doubt
+    const bool in_doubt = stage == applied;
+    REQUIRE(worker.unsettled() == in_doubt);
+    REQUIRE(worker.state() == (in_doubt ? WorkerState::in_doubt : WorkerState::serving));
+    REQUIRE(worker.version() == (stage == released ? 2 : 1));
+    const wire::Agreed standing = worker.standing();
+    REQUIRE(standing.version == worker.version());
+    REQUIRE(standing.delivery == (in_doubt ? 2 : 0));
+    REQUIRE(standing.target == (in_doubt ? 2 : 0));
+    REQUIRE_FALSE(worker.root_lost()); // and again
+    REQUIRE(worker.standing() == standing);
+  }
+}
+
+TEST_CASE("a worker that could not say that it applied puts the old values back when the root is lost") {
+  WorkerProtocol worker = at(applied);
+  worker.give_up(); // what it read back was wrong
+  REQUIRE(worker.root_lost());
+  REQUIRE_FALSE(worker.unsettled());
+  REQUIRE(worker.state() == WorkerState::serving);
+  REQUIRE(worker.version() == 1);
+}
+
+TEST_CASE("nothing but the next root's word settles what is in doubt") {
+  WorkerProtocol worker = at(applied);
+  REQUIRE_FALSE(worker.root_lost());
+  worker.meet(77);
+  const wire::Agreed standing = worker.standing();
+  REQUIRE_FALSE(worker.begin(seed_begin(1, 1)));
+  REQUIRE_FALSE(worker.begin(seed_begin(3, 3)));
+  REQUIRE_FALSE(worker.release({2}));
+  REQUIRE_FALSE(worker.undo({2, ""}));
+  REQUIRE_FALSE(worker.undo({3, ""}));
+  REQUIRE_FALSE(worker.commit({2}));
+  REQUIRE_FALSE(worker.settle({worker.session(), 3, 1}));
+  REQUIRE_FALSE(worker.settle({worker.session() + 1, 2, 1}));
+  REQUIRE(worker.standing() == standing);
+  const bool release = GENERATE(true, false);
+  const auto settled = worker.settle({worker.session(), 2, static_cast<std::uint8_t>(release)});
+  REQUIRE(settled);
+  REQUIRE(settled->released == release);
+  REQUIRE(settled->exchange_back == !release);
+  REQUIRE(worker.state() == WorkerState::serving);
+  REQUIRE(worker.version() == (release ? 2 : 1));
+  REQUIRE_FALSE(worker.settle({worker.session(), 2, 1})); // once
+  REQUIRE(worker.begin(seed_begin(1, 1)));                // the next root counts from 1
+}
+
+TEST_CASE("a seed in doubt is served or leaves the worker dirty") {
+  WorkerProtocol worker;
+  worker.meet(5);
+  REQUIRE(worker.begin(seed_begin(1, 1)));
+  REQUIRE(worker.seal(manifest(1, 0, 0)));
+  (void)worker.verified();
+  REQUIRE(worker.commit({1}));
+  worker.applied();
+  REQUIRE_FALSE(worker.root_lost());
+  REQUIRE(worker.standing() == wire::Agreed{5, 0, 1, 1});
+  worker.meet(6);
+  const bool release = GENERATE(true, false);
+  const auto settled = worker.settle({5, 1, static_cast<std::uint8_t>(release)});
+  REQUIRE(settled);
+  REQUIRE_FALSE(settled->exchange_back); // there is nothing to put back
+  REQUIRE(worker.state() == (release ? WorkerState::serving : WorkerState::dirty));
+  REQUIRE(worker.version() == (release ? 1 : 0));
+}
+
+TEST_CASE("from one session to another leads a seed only, whatever the numbers are") {
+  WorkerProtocol worker;
+  worker.meet(5);
+  REQUIRE(worker.begin(seed_begin(50, 57)));
+  REQUIRE(worker.seal(manifest(50, 0, 0)));
+  (void)worker.verified();
+  REQUIRE(worker.commit({50}));
+  worker.applied();
+  REQUIRE(worker.release({50}));
+  REQUIRE_FALSE(worker.root_lost());
+  worker.meet(6);
+  REQUIRE(worker.foreign());
+  REQUIRE(worker.standing() == wire::Agreed{5, 57, 0, 0});
+  const auto refused = worker.begin(delta_begin(1, 57, 58));
+  REQUIRE_FALSE(refused);
+  REQUIRE_THAT(refused.error().message, test::contains("a delta before any seed of session 6"));
+  REQUIRE_FALSE(worker.begin(fold_begin(1, 1, 58)));
+  REQUIRE_FALSE(worker.begin(delta_begin(1, 0, 1)));
+  REQUIRE(worker.version() == 57); // still served
+  const auto undone = worker.undo({1, "never begun here"});
+  REQUIRE(undone);
+  REQUIRE(undone->answer.version == 0); // nothing of this session
+  REQUIRE(worker.begin(seed_begin(2, 1)));
+  REQUIRE(worker.version() == 0);
+  REQUIRE(worker.session() == 6);
+  REQUIRE_FALSE(worker.foreign());
+}
+
+TEST_CASE("the same root again keeps the fence of its deliveries") {
+  WorkerProtocol worker = at(released);
+  REQUIRE_FALSE(worker.root_lost());
+  worker.meet(worker.session());
+  REQUIRE_FALSE(worker.begin(seed_begin(2, 3)));
+  REQUIRE_FALSE(worker.begin(seed_begin(3, 2)));
+  REQUIRE(worker.begin(seed_begin(3, 3)));
+}

@@ -23,7 +23,7 @@ using Messages =
              wire::Agreement, wire::Agreed, wire::Connected, wire::CaptureReport, wire::Offer, wire::Grant,
              wire::DeliveryReport, wire::Drop, wire::NextUpdate, wire::Abandon, wire::Begin, wire::Ready,
              wire::FlushStaged, wire::Seal, wire::Staged, wire::Commit, wire::Applied, wire::Release, wire::Released,
-             wire::Undo, wire::Undone, wire::Failed, wire::Goodbye, wire::Heartbeat>;
+             wire::Undo, wire::Undone, wire::Settle, wire::Failed, wire::Goodbye, wire::Heartbeat>;
 
 /// Calls visit(Message{}) for each.
 template <class Visit>

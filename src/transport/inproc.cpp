@@ -2,13 +2,13 @@
 // by one thread at a time: the thread of the call that queued it, or the one that is draining already. A callback that
 // sends makes the thread note whom to drain next, so that neither a deadlock nor a deep stack can come of it. One
 // thread a network ("dw-inproc") ends what a deadline ends: attempts to connect, and close() with a slow peer.
+#include "transport/guarded.hpp"
 #include "transport/transport.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -26,19 +26,6 @@ using Connected = Network::Connected;
 using Accepted = Network::Accepted;
 
 struct Pipe;
-
-/// Calls, and tells what a callback threw.
-template <class Call>
-std::optional<Failure> guarded(const std::string& who, Call call) noexcept {
-  try {
-    call();
-    return std::nullopt;
-  } catch (const std::exception& error) {
-    return Failure{Code::internal, fmt::format("{}: a callback threw: {}", who, error.what())};
-  } catch (...) {
-    return Failure{Code::internal, fmt::format("{}: a callback threw", who)};
-  }
-}
 
 /// An attempt to connect that waits for a listener. Whoever takes `connected` calls it, or puts it back.
 struct Attempt {

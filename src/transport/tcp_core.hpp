@@ -9,12 +9,11 @@
 // This header and the others that include it are the room's own: they bring Asio in.
 #pragma once
 
+#include "transport/guarded.hpp"
 #include "transport/transport.hpp"
 
 #include <atomic>
-#include <exception>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <shared_mutex>
 #include <thread>
@@ -27,19 +26,6 @@ namespace deltawire::transport {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-/// Calls, and tells what a callback threw.
-template <class Call>
-std::optional<Failure> guarded(const std::string& who, Call call) noexcept {
-  try {
-    call();
-    return std::nullopt;
-  } catch (const std::exception& error) {
-    return Failure{Code::internal, fmt::format("{}: a callback threw: {}", who, error.what())};
-  } catch (...) {
-    return Failure{Code::internal, fmt::format("{}: a callback threw", who)};
-  }
-}
 
 /// "127.0.0.1:80", "[::1]:80"
 [[nodiscard]] std::string to_text(const tcp::endpoint& endpoint);

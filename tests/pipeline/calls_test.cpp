@@ -1,5 +1,6 @@
 // Calls out of order, updates that overlap, peers that leave or disagree: what the facade promises about them.
 
+#include "calls.hpp"
 #include "catch.hpp"
 #include "session.hpp"
 #include "unit/text_matchers.hpp"
@@ -12,23 +13,6 @@ using namespace deltawire;
 using namespace deltawire::test;
 
 namespace {
-
-void connect(Session& session) {
-  for (const std::string& thrown : session.connect())
-    REQUIRE(thrown == "");
-}
-
-/// Runs `call`, which must throw a deltawire::Error of this code; returns its message.
-template <class Call>
-std::string error_of(Code code, Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(static_cast<int>(error.code()) == static_cast<int>(code));
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 void seed_and_check(Session& session, const Scenario& scenario) {
   session.publish(scenario.tensors, 1);

@@ -2,6 +2,7 @@
 // leave at any point; workers hold whole versions all the same, those of a plain full copy that is kept beside. Field
 // failure 32.
 
+#include "calls.hpp"
 #include "catch.hpp"
 #include "random.hpp"
 #include "session.hpp"
@@ -18,23 +19,6 @@ using namespace deltawire;
 using namespace deltawire::test;
 
 namespace {
-
-void connect(Session& session) {
-  for (const std::string& thrown : session.connect())
-    REQUIRE(thrown == "");
-}
-
-/// Runs `call`, which must throw a deltawire::Error of this code; returns its message.
-template <class Call>
-std::string error_of(Code code, Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(static_cast<int>(error.code()) == static_cast<int>(code));
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::span<const std::byte> bytes_of(const std::vector<std::uint16_t>& values) {
   return std::as_bytes(std::span(values));

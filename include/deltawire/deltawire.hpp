@@ -38,9 +38,9 @@ void set_log(std::function<void(std::string_view line)> sink);
 
 /// How a worker fared. `state` is one of the design's states ("serving", "dirty", ...).
 struct WorkerOutcome {
-  std::uint32_t index = 0; ///< global worker index
-  Version version = 0;     ///< what it holds now
-  std::string state;
+  std::uint32_t index = 0;   ///< global worker index
+  Version version = 0;       ///< what it holds now
+  std::string state;         ///< "serving", "dirty", ...
   std::uint64_t bytes = 0;   ///< sent to it for this update, framing included
   bool digest_ok = false;    ///< digests read back from its memory are the trainer's
   double pause_s = 0;        ///< from on_pause to serving again
@@ -51,42 +51,51 @@ struct WorkerOutcome {
 
 /// Seconds from first start to last end of a phase, over all processes.
 struct PhaseSeconds {
-  double diff = 0, gather = 0, assemble = 0, send = 0, stage = 0, commit = 0;
+  double diff = 0;     ///< comparing with the snapshot and encoding, on the ranks
+  double gather = 0;   ///< from the ranks to the root
+  double assemble = 0; ///< packing flushes, on the root
+  double send = 0;     ///< flushes on the wire
+  double stage = 0;    ///< checking and decoding, on the workers
+  double commit = 0;   ///< pause, exchange and read-back, on the workers
 };
 
 /// Largest number of payload bytes that a stage of any one process held so far.
 struct HighWaterBytes {
-  std::uint64_t differ = 0, gather_queue = 0, flush_bucket = 0, applier = 0;
+  std::uint64_t differ = 0;       ///< encoded, not cut into a round yet
+  std::uint64_t gather_queue = 0; ///< rounds under way (root: gathered, not packed yet)
+  std::uint64_t flush_bucket = 0; ///< flushes: one packed, one on the wire
+  std::uint64_t applier = 0;      ///< staged until the commit
 };
 
 /// The end of one update, the same on every rank.
 struct Outcome {
-  Version version = 0;
-  Version base = 0;
-  std::uint64_t step = 0;      ///< the caller's label
-  bool seed = false;           ///< all values, or only the changes
-  bool committed = false;      ///< every worker serves `version`
-  Code error = Code::internal; ///< meaningful when error_message is not empty
-  std::string error_message;
-  std::uint64_t slots = 0;        ///< tensors of the checkpoint
-  std::uint64_t elements = 0;     ///< in all slots
-  std::uint64_t changed = 0;      ///< elements whose bits changed (all for a seed)
-  std::uint64_t wire_bytes = 0;   ///< left the root for all workers, framing included
-  std::uint64_t gather_bytes = 0; ///< reached the root from other ranks, framing included
-  std::uint64_t flushes = 0;
-  std::uint64_t rounds = 0;
-  double captured_s = 0;  ///< from publish() to the last rank's capture
-  double committed_s = 0; ///< from publish() to the last worker's release
-  double pause_s = 0;     ///< the longest of any worker
-  PhaseSeconds phase_s;
-  HighWaterBytes high_water;
-  std::vector<WorkerOutcome> workers;
-  std::vector<std::string> warnings; ///< that this update led to on this rank, each said once; also lines of the log
+  Version version = 0;                ///< what the update made, or was to make
+  Version base = 0;                   ///< the version that it changes; 0: none
+  std::uint64_t step = 0;             ///< the caller's label
+  bool seed = false;                  ///< all values, or only the changes
+  bool committed = false;             ///< every worker serves `version`
+  Code error = Code::internal;        ///< meaningful when error_message is not empty
+  std::string error_message;          ///< why the update failed; empty where it did not
+  std::uint64_t slots = 0;            ///< tensors of the checkpoint
+  std::uint64_t elements = 0;         ///< in all slots
+  std::uint64_t changed = 0;          ///< elements whose bits changed (all for a seed)
+  std::uint64_t wire_bytes = 0;       ///< left the root for all workers, framing included
+  std::uint64_t gather_bytes = 0;     ///< reached the root from other ranks, framing included
+  std::uint64_t flushes = 0;          ///< frames with changes
+  std::uint64_t rounds = 0;           ///< of the gather
+  double captured_s = 0;              ///< from publish() to the last rank's capture
+  double committed_s = 0;             ///< from publish() to the last worker's release
+  double pause_s = 0;                 ///< the longest of any worker
+  PhaseSeconds phase_s;               ///< where the time went
+  HighWaterBytes high_water;          ///< what the stages held, so far in the session
+  std::vector<WorkerOutcome> workers; ///< by index
+  std::vector<std::string> warnings;  ///< that this update led to on this rank, each said once; also lines of the log
 };
 
 /// One update under way. Copies share it. Thread-safe.
 class Ticket {
 public:
+  /// What the update makes if it is committed.
   [[nodiscard]] Version version() const noexcept;
 
   /// Returns when this rank's weights may change again: captured locally, whatever workers and network do.
@@ -106,6 +115,7 @@ private:
 // The trainer
 // ----------------------------------------------------------------------------------------------------------
 
+/// Who this rank is, and what differs from the file.
 struct TrainerOptions {
   std::optional<std::uint32_t> rank{};  ///< else from RANK (torchrun), OMPI_COMM_WORLD_RANK or SLURM_PROCID
   std::optional<std::uint32_t> world{}; ///< else from WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS
@@ -118,45 +128,45 @@ struct TrainerOptions {
 
 /// A parameter as this rank holds it.
 struct Tensor {
-  std::string name;
-  DType dtype = DType::bf16;
-  std::vector<std::int64_t> full_shape;
-  const void* data = nullptr;          ///< this rank's shard; may be null when the shard is empty
-  std::vector<std::int64_t> strides{}; ///< of the shard, in elements; empty: row-major
+  std::string name;                     ///< as the topology knows it
+  DType dtype = DType::bf16;            ///< of the memory
+  std::vector<std::int64_t> full_shape; ///< unsharded, elements a dim
+  const void* data = nullptr;           ///< this rank's shard; may be null when the shard is empty
+  std::vector<std::int64_t> strides{};  ///< of the shard, in elements; empty: row-major
   /// Both or neither, and only where the placement has a flat cut ("fsdp:flat"): this rank holds the elements
   /// flat_begin to flat_end, row-major, of what the other cuts leave, instead of the topology's equal intervals. For a
   /// parameter in a longer flat buffer (FSDP1, ZeRO-3), which ends where that buffer is cut.
   std::optional<std::int64_t> flat_begin{};
-  std::optional<std::int64_t> flat_end{};
+  std::optional<std::int64_t> flat_end{}; ///< see flat_begin
 };
 
 /// A parameter as this rank added it, for an export rule. Its memory is row-major over `local_shape`: what the
 /// placement leaves this rank, and all of it where there is no placement.
 struct ExportedParameter {
-  std::string name;
-  DType dtype = DType::bf16;
-  std::vector<std::int64_t> full_shape;
-  std::vector<std::int64_t> local_shape;
-  std::uint32_t rank = 0;
-  std::uint32_t world = 1;
+  std::string name;                      ///< as added
+  DType dtype = DType::bf16;             ///< as added
+  std::vector<std::int64_t> full_shape;  ///< as added
+  std::vector<std::int64_t> local_shape; ///< of this rank's memory
+  std::uint32_t rank = 0;                ///< this rank
+  std::uint32_t world = 1;               ///< number of ranks
 };
 
 /// A box of a slot, and where this rank's memory has it. Element x, 0 <= x[d] < extents[d], is slot index
 /// begin[d] + x[d] * steps[d] and lies local_offset + sum over d of x[d] * local_strides[d] elements behind the
 /// parameter's `data`. Each list has one number a slot dim.
 struct ExportedBlock {
-  std::vector<std::int64_t> begin;
-  std::vector<std::int64_t> extents;
+  std::vector<std::int64_t> begin;         ///< in the slot
+  std::vector<std::int64_t> extents;       ///< elements a dim
   std::vector<std::int64_t> local_strides; ///< 1 and more where the extent is above 1
-  std::int64_t local_offset = 0;
-  std::vector<std::int64_t> steps{}; ///< 1 and more; empty: 1 everywhere
+  std::int64_t local_offset = 0;           ///< elements behind `data`
+  std::vector<std::int64_t> steps{};       ///< 1 and more; empty: 1 everywhere
 };
 
 /// What this rank's memory of one parameter contributes to one slot; no blocks where other ranks contribute all of it.
 struct ExportedSlot {
-  std::string name;
-  std::vector<std::int64_t> shape; ///< full
-  std::vector<ExportedBlock> blocks;
+  std::string name;                  ///< by the checkpoint
+  std::vector<std::int64_t> shape;   ///< full
+  std::vector<ExportedBlock> blocks; ///< disjoint
 };
 
 /// Says where the slots lie in a parameter's memory that the topology's maps cannot describe. Nothing (std::nullopt):
@@ -177,12 +187,13 @@ struct Patch {
 /// over. Every call succeeds as a whole or changes nothing.
 class Update {
 public:
-  Update(Update&&) noexcept;
+  Update(Update&&) noexcept;            ///< the other is over
   Update& operator=(Update&&) noexcept; ///< aborts what this one was
   /// Aborts, unless finished. Returns when this rank's weights may change again: what is being captured just then is
   /// waited for, no other process is.
   ~Update();
 
+  /// What the update makes if it is committed.
   [[nodiscard]] Version version() const noexcept;
 
   /// The parameters that match any of these patterns (as in the topology: "model.layers.0.*") are final: they must not
@@ -217,12 +228,12 @@ public:
   /// Reads the topology. Opens no connection yet.
   [[nodiscard]] static Publisher open(const std::string& topology, TrainerOptions options = {});
 
-  Publisher(Publisher&&) noexcept;
-  Publisher& operator=(Publisher&&) noexcept;
-  ~Publisher(); ///< as close()
+  Publisher(Publisher&&) noexcept;            ///< the other is good for nothing but destruction
+  Publisher& operator=(Publisher&&) noexcept; ///< closes what this one was
+  ~Publisher();                               ///< as close()
 
-  [[nodiscard]] std::uint32_t rank() const noexcept;
-  [[nodiscard]] std::uint32_t world() const noexcept;
+  [[nodiscard]] std::uint32_t rank() const noexcept;  ///< this process
+  [[nodiscard]] std::uint32_t world() const noexcept; ///< number of ranks
 
   /// Shape of this rank's shard of a parameter, by the topology. Throws where the placement's `on` leaves this rank
   /// out: it has no such parameter and must not add one.
@@ -270,32 +281,33 @@ private:
 // The rollout worker
 // ---------------------------------------------------------------------------------------------------
 
+/// Who this worker is, and what differs from the file.
 struct WorkerOptions {
-  std::uint32_t worker = 0; ///< global index = dp_index * workers_per_replica + local rank
-  std::vector<std::string> overrides{};
+  std::uint32_t worker = 0;                     ///< global index = dp_index * workers_per_replica + local rank
+  std::vector<std::string> overrides{};         ///< "key.path=value" over the file
   std::optional<std::uint32_t> metrics_index{}; ///< as TrainerOptions'; else the number of trainer ranks + worker
 };
 
 /// A parameter as the topology implies it for this worker.
 struct ParameterInfo {
-  std::string name;
-  DType dtype = DType::bf16;
-  std::vector<std::int64_t> full_shape;
-  std::vector<std::int64_t> shape; ///< this worker's shard
+  std::string name;                     ///< the worker's
+  DType dtype = DType::bf16;            ///< to bind it with
+  std::vector<std::int64_t> full_shape; ///< unsharded
+  std::vector<std::int64_t> shape;      ///< this worker's shard
 };
 
 /// A parameter as this worker holds it.
 struct BoundTensor {
-  std::string name;
-  DType dtype = DType::bf16;
-  std::vector<std::int64_t> shape; ///< this worker's shard
-  void* data = nullptr;
+  std::string name;                    ///< as the topology knows it
+  DType dtype = DType::bf16;           ///< of the memory
+  std::vector<std::int64_t> shape;     ///< this worker's shard
+  void* data = nullptr;                ///< this worker's shard; may be null when it is empty
   std::vector<std::int64_t> strides{}; ///< in elements; empty: row-major
 };
 
 /// What a commit changed.
 struct Change {
-  std::string name;
+  std::string name;           ///< of the bound parameter
   std::uint64_t elements = 0; ///< written in this worker's shard
 };
 
@@ -318,9 +330,9 @@ public:
   /// Reads the topology. Opens no connection yet.
   [[nodiscard]] static Subscriber open(const std::string& topology, WorkerOptions options);
 
-  Subscriber(Subscriber&&) noexcept;
-  Subscriber& operator=(Subscriber&&) noexcept;
-  ~Subscriber(); ///< as close()
+  Subscriber(Subscriber&&) noexcept;            ///< the other is good for nothing but destruction
+  Subscriber& operator=(Subscriber&&) noexcept; ///< closes what this one was
+  ~Subscriber();                                ///< as close()
 
   /// What this worker has to bind, from the topology and the trainer's parameters: connects, and waits for every rank
   /// to have connected, at most `update.connect`. Optional: an engine that knows its parameters binds them and calls
@@ -351,6 +363,8 @@ public:
   /// `update.reconnect`. Thread-safe.
   void wait();
 
+  /// Leaves the session and releases everything; the bound memory keeps what it holds. Idempotent. Throws
+  /// (output_failed) when the trace file could not be written; the destructor does not.
   void close();
 
 private:

@@ -29,7 +29,9 @@ enum class Code : std::uint8_t {
 /// Thrown by the facade, and nothing else is.
 class Error : public std::runtime_error {
 public:
+  /// `message` says what went wrong, where, and what to do.
   Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// The kind, for a program to act on.
   [[nodiscard]] Code code() const noexcept { return code_; }
 
 private:

@@ -51,7 +51,8 @@ struct Snapshotter {
 
 struct Differ {
   std::uint32_t count = 2;
-  std::uint64_t chunk = 32ull << 20;
+  /// Two of them, encoded as large as they can get, fit into the default round.
+  std::uint64_t chunk = 16ull << 20;
   std::uint64_t inflight = 256ull << 20;
   ThreadKind thread = ThreadKind::pool;
 };

@@ -162,7 +162,7 @@ TEST_CASE("an empty file is one rank, one worker and the defaults") {
   CHECK(t->update.stall == 20s);
   CHECK(t->update.busy == Busy::wait);
   CHECK(t->update.quorum == 0);
-  CHECK(t->actors.differ.chunk == 32ull << 20);
+  CHECK(t->actors.differ.chunk == 16ull << 20);
   CHECK(t->actors.flush_bucket.cap == 256ull << 20);
   CHECK(t->actors.flush_bucket.positions == PositionChoice::automatic);
   CHECK(t->actors.flush_bucket.values == ValueChoice::automatic);

@@ -59,10 +59,18 @@ public:
     if (descriptor_ >= 0)
       ::close(descriptor_);
   }
-  static RawSocket to(std::uint16_t port) {
-    RawSocket made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  /// On any thread, where Catch2 asserts nothing. Without a descriptor where nobody listens.
+  static RawSocket try_to(std::uint16_t port) {
+    const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in name = loopback(port);
-    REQUIRE(::connect(made.descriptor_, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+    if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0)
+      return RawSocket(descriptor);
+    ::close(descriptor);
+    return RawSocket(-1);
+  }
+  static RawSocket to(std::uint16_t port) {
+    RawSocket made = try_to(port);
+    REQUIRE(made.descriptor_ >= 0);
     return made;
   }
   static RawSocket listening() {

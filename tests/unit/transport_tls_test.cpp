@@ -63,8 +63,8 @@ private:
       if (::poll(&waiting, 1, 20) != 1)
         continue;
       const RawSocket client = listening_.accept();
-      const RawSocket listener = RawSocket::to(target);
-      pass_on({client.descriptor(), listener.descriptor()});
+      if (const RawSocket listener = RawSocket::try_to(target); listener.descriptor() >= 0)
+        pass_on({client.descriptor(), listener.descriptor()});
     }
   }
   void pass_on(std::array<int, 2> ends) {
@@ -329,7 +329,9 @@ TEST_CASE("a byte that is changed on the way ends the connection") {
   RawSocket middle = RawSocket::listening();
   std::thread attacker([&] {
     const RawSocket client = middle.accept();
-    const RawSocket listener = RawSocket::to(host.port());
+    const RawSocket listener = RawSocket::try_to(host.port());
+    if (listener.descriptor() < 0)
+      return;
     std::array<pollfd, 2> waiting{pollfd{client.descriptor(), POLLIN, 0}, pollfd{listener.descriptor(), POLLIN, 0}};
     for (;;) {
       ::poll(waiting.data(), 2, 100);

@@ -61,7 +61,7 @@ double median_ratio(const std::vector<double>& own, const std::vector<double>& r
 }
 
 void keep(std::size_t value) noexcept {
-  [[maybe_unused]] static volatile std::size_t kept;
+  [[maybe_unused]] static thread_local volatile std::size_t kept; // contenders run on threads of their own
   kept = value;
 }
 

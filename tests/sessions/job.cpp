@@ -111,7 +111,7 @@ void Job::until_connected() const {
 
 void Job::kill_trainer() {
   for (const auto& [number, running] : ranks_) {
-    ::kill(running->pid(), SIGKILL);
+    running->signal(SIGKILL);
     (void)running->wait(10);
   }
   ranks_.clear();
@@ -126,10 +126,20 @@ void Job::start_worker(int index) {
 
 void Job::kill_worker(int index) {
   auto& running = workers_[static_cast<std::size_t>(index)];
-  ::kill(running->pid(), SIGKILL);
+  running->signal(SIGKILL);
   (void)running->wait(10);
   running.reset();
   std::ofstream(path(fmt::format("events-{}", index)), std::ios::app) << now_ns() << " killed\n";
+  remove(fmt::format("status-{}", index));
+}
+
+void Job::let_worker_leave(int index) {
+  put(fmt::format("leave-{}", index));
+  auto& running = workers_[static_cast<std::size_t>(index)];
+  const Ended ended = running->wait(60);
+  if (ended.status != 0)
+    throw std::runtime_error(fmt::format("worker {} leaves with status {}: {}", index, ended.status, ended.err));
+  running.reset();
   remove(fmt::format("status-{}", index));
 }
 
@@ -224,7 +234,7 @@ void Job::close() {
 // -----------------------------------------------------------------------------------------------------------------
 
 void Job::stop(const Running& running) const {
-  ::kill(running.pid(), SIGSTOP);
+  running.signal(SIGSTOP);
   until("a process stops", [&] {
     for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", running.pid()))) {
       const std::string facts = read_file((task.path() / "stat").string());

@@ -55,6 +55,8 @@ public:
   void start_worker(int index);
   /// kill -9; its engine generates no more.
   void kill_worker(int index);
+  /// It closes, and ends well.
+  void let_worker_leave(int index);
   [[nodiscard]] bool has_worker(int index) const { return workers_.at(static_cast<std::size_t>(index)) != nullptr; }
   [[nodiscard]] Running& worker(int index) { return *workers_.at(static_cast<std::size_t>(index)); }
   /// "VERSION STATE yes|no WHY"; empty before it has begun.

@@ -54,7 +54,7 @@ public:
       } else {
         ++at;
       }
-    const int goes = calm || random_() % 4 != 0 ? nobody : one_that_may_go();
+    const int goes = calm || random_() % 2 != 0 ? nobody : one_that_may_go();
     const bool leaves = random_() % 3 == 0, before = random_() % 2 == 0;
     if (goes != nobody && before)
       go(goes, leaves);

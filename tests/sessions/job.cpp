@@ -35,6 +35,8 @@ std::vector<Generated> read_events(const std::string& path, int worker) {
     std::int64_t time = 0;
     std::string what;
     words >> time >> what;
+    if (what == "stands")
+      continue;
     if (what == "wrong")
       throw std::runtime_error(fmt::format("worker {} would generate with wrong bits: {}", worker, line));
     if (!all.empty())
@@ -155,6 +157,15 @@ void Job::until_stands(int index, const std::string& facts) const {
 void Job::until_all_stand(const std::string& facts) const {
   for (int index = 0; index < static_cast<int>(workers_.size()); ++index)
     until_stands(index, facts);
+}
+
+std::string Job::events() const {
+  std::string text;
+  for (std::size_t index = 0; index < workers_.size(); ++index) {
+    const std::string name = fmt::format("events-{}", index);
+    text += fmt::format("\nworker {}:\n{}", index, has(name) ? read_file(path(name)) : "");
+  }
+  return text;
 }
 
 std::string Job::commits(int index) const {

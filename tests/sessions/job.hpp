@@ -64,6 +64,8 @@ public:
   void until_stands(int index, const std::string& facts) const;
   void until_all_stand(const std::string& facts) const;
   [[nodiscard]] std::string commits(int index) const;
+  /// What all workers noted so far (peer.cpp).
+  [[nodiscard]] std::string events() const;
   /// What its memory turns out to be: "RUN VERSION", or how it is neither. Only while nothing is under way.
   [[nodiscard]] std::string memory(int index) const;
 

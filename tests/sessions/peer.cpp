@@ -145,6 +145,12 @@ public:
                       : fmt::format("{} elements are not of version {} of run {}", wrong, stamp.version, stamp.run);
   }
 
+  void log(const std::string& what) const {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    folder_.append(events_,
+                   fmt::format("{} {}\n", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), what));
+  }
+
 private:
   [[nodiscard]] Stamp stamp() const {
     Stamp stamp;
@@ -171,12 +177,6 @@ private:
     paused_ = false;
     log(serving_);
   }
-  void log(const std::string& what) const {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    folder_.append(events_,
-                   fmt::format("{} {}\n", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), what));
-  }
-
   const Folder& folder_;
   std::string events_, serving_;
   std::vector<HeldWeight> weights_;
@@ -228,8 +228,10 @@ int serve(std::uint32_t index, const std::string& topology, const Folder& folder
       const WorkerStatus status = engine.look();
       const std::string text = fmt::format("{} {} {} {}", status.version, status.state, status.connected ? "yes" : "no",
                                            status.disconnected_why);
-      if (text != last)
+      if (text != last) {
         folder.put(name("status"), text);
+        engine.log("stands " + text);
+      }
       last = text;
       if (folder.has(name("look"))) { // the test asks only while nothing is written
         folder.remove(name("look"));

@@ -117,10 +117,12 @@ private:
     const int index = 1 + static_cast<int>(random_() % (replicas * per_replica - 1));
     if (fared_.empty() || away_.contains(index) || fared_.at(static_cast<std::size_t>(index)).state != "serving")
       return nobody;
-    for (int other = 0; other < replicas * per_replica; ++other)
+    for (int other = 0; other < replicas * per_replica; ++other) {
+      const FaredWorker& fared = fared_.at(static_cast<std::size_t>(other));
       if (other / per_replica != index / per_replica &&
-          (away_.contains(other) || fared_.at(static_cast<std::size_t>(other)).version != job_.version()))
+          (away_.contains(other) || fared.state != "serving" || fared.version != job_.version()))
         return nobody;
+    }
     return index;
   }
 

@@ -27,9 +27,9 @@ struct Message {
   bool to_root;
 };
 
+/// Without any of these the root cannot agree; a worker that is lost after that ends the start of the session by name.
 const std::vector<Message> before_the_agreement{
   {wire::Hello::type, true},
-  {wire::Welcome::type, false},
   {wire::Catalogue::type, false},
   {wire::DeclareWorker::type, true},
 };

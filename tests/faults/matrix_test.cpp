@@ -36,12 +36,12 @@ namespace {
 
 enum class Fault { kill, stop, reset, damage };
 enum class Victim { root, rank, worker, pair };
-enum class When { handshake, seed, capture, gather, send, staged, commit, applied, release, committed };
+enum class When { handshake, seed, capture, gather, send, staged, ordered, commit, applied, release, committed };
 
 constexpr std::array fault_names{"kill", "stop", "reset", "damage"};
 constexpr std::array victim_names{"root", "rank", "worker", "pair"};
-constexpr std::array when_names{"handshake", "seed",   "capture", "gather",  "send",
-                                "staged",    "commit", "applied", "release", "committed"};
+constexpr std::array when_names{"handshake", "seed",   "capture", "gather",  "send",     "staged",
+                                "ordered",   "commit", "applied", "release", "committed"};
 
 struct Cell {
   Fault fault = Fault::kill;
@@ -171,6 +171,8 @@ private:
       return Moment{"rank 1", true, {static_cast<std::uint16_t>(wire::FrameType::round)}, true};
     case When::staged:
       return Moment{"worker 1", true, {wire::Staged::type}};
+    case When::ordered:
+      return Moment{"worker 1", false, {wire::Commit::type}};
     case When::applied:
       return Moment{"worker 1", true, {wire::Applied::type}};
     case When::release:
@@ -198,7 +200,9 @@ private:
     const auto mate = [&](const std::string& facts) { return per_replica_ == 1 || contains(job_.status(0), facts); };
     job_.until(cell_.name(), [&] {
       switch (cell_.when) {
-      case When::commit: // its mate has applied, and its own engine has not stopped yet
+      case When::ordered: // its mate has applied; it would serve, if nobody minded the two
+        return proxy_.stopped() && (mate("in_doubt") || mate(fmt::format("{} serving", job_.version())));
+      case When::commit: // the same, and its own engine has not stopped yet
         return job_.has("paused-1") && mate("in_doubt");
       case When::committed:
         return job_.has_outcome();
@@ -485,7 +489,8 @@ std::vector<Cell> wanted_cells() {
   const std::string wanted =
     asked != nullptr ? asked
                      : "kill/root/handshake,reset/pair/seed,damage/rank/capture,kill/rank/gather,damage/worker/send,"
-                       "kill/worker/staged,stop/pair/commit,kill/root/applied,kill/pair/release,reset/root/committed,"
+                       "kill/worker/staged,reset/pair/ordered,stop/pair/commit,kill/root/applied,kill/pair/"
+                       "release,reset/root/committed,"
                        "stop/root/send";
   std::vector<Cell> cells;
   for (const Cell& cell : every_cell())

@@ -65,6 +65,12 @@ Proxy::Proxy(int root_port, const std::vector<std::string>& peers, std::uint64_t
   thread_ = std::thread([this] { run(); });
 }
 
+Proxy::Proxy(int root_port, const std::vector<std::string>& peers, std::chrono::milliseconds delay)
+  : Proxy(root_port, peers, 0) {
+  const std::lock_guard lock(mutex_);
+  delay_ = delay;
+}
+
 Proxy::~Proxy() {
   over_ = true;
   wake();
@@ -160,7 +166,7 @@ void Proxy::run() {
           }
         }
     }
-    ::poll(polled.data(), polled.size(), open_ ? 1000 : 5);
+    ::poll(polled.data(), polled.size(), open_ && delay_.count() == 0 ? 1000 : 5);
     char words[64];
     while (::read(wake_[0], words, sizeof words) > 0)
       ;
@@ -224,6 +230,9 @@ void Proxy::read(Link& link, Way& way) {
   }
   if (count == 0)
     way.ended = true;
+  else if (delay_.count() != 0)
+    way.late.emplace_back(std::chrono::steady_clock::now() + delay_,
+                          std::string(bytes, static_cast<std::size_t>(count)));
   else
     way.in.append(bytes, static_cast<std::size_t>(count));
   move_frames(link, way);
@@ -273,6 +282,8 @@ void Proxy::move_frames(const Link& link, Way& way) {
 }
 
 void Proxy::write(Link& link, Way& way) {
+  for (; !way.late.empty() && way.late.front().first <= std::chrono::steady_clock::now(); way.late.pop_front())
+    way.out += way.late.front().second;
   while (!way.out.empty()) {
     const ssize_t count = ::send(way.to, way.out.data(), way.out.size(), MSG_NOSIGNAL);
     if (count < 0) {
@@ -282,7 +293,7 @@ void Proxy::write(Link& link, Way& way) {
     }
     way.out.erase(0, static_cast<std::size_t>(count));
   }
-  if (way.ended && !way.waits && !std::exchange(way.told, true))
+  if (way.ended && !way.waits && way.late.empty() && !std::exchange(way.told, true))
     ::shutdown(way.to, SHUT_WR);
   if (!link.up.told || !link.down.told)
     return;

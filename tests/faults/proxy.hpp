@@ -1,18 +1,22 @@
 // Stands between a root and its peers, on a port of its own for each peer, and moves the frames of their plain TCP
 // connections on as they are; until a test wants to stop at one, end connections by a reset, or damage what goes by. It
 // listens as soon as the root does for the first time; where the root does not listen later, a peer is met by a reset.
+// Or it knows nothing of frames, and is slow: whatever comes goes on a while later.
 //
 // One thread of its own moves the bytes; the calls are thread-safe and take effect at once.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <mutex>
 #include <optional>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace deltawire::test {
@@ -28,6 +32,8 @@ struct Moment {
 class Proxy {
 public:
   Proxy(int root_port, const std::vector<std::string>& peers, std::uint64_t seed);
+  /// The slow one.
+  Proxy(int root_port, const std::vector<std::string>& peers, std::chrono::milliseconds delay);
   ~Proxy();
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
@@ -54,6 +60,7 @@ private:
   struct Way {
     int from = -1, to = -1;
     bool to_root = false;
+    std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> late; ///< and when it goes on
     std::string in, out;  ///< not looked at yet; to be written
     std::size_t rest = 0; ///< at the front of `in`: of a frame that has gone in part
     bool ended = false;   ///< nothing more comes
@@ -89,6 +96,7 @@ private:
   mutable std::mutex mutex_;
   int root_port_;
   std::mt19937_64 random_;
+  std::chrono::milliseconds delay_{0};
   std::vector<Door> doors_;
   bool open_ = false;
   std::list<Link> links_;

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -120,4 +121,31 @@ TEST_CASE("a worker whose connections break while it meets the next trainer is w
     breaking.job().start_root();
     breaking.job().start_rank();
   });
+}
+
+TEST_CASE("a worker meets the next trainer over a slow encrypted connection too") {
+  const Scratch scratch;
+  const std::string secret = scratch.write("secret", "a secret of more than thirty-two bytes");
+  std::filesystem::permissions(secret, std::filesystem::perms::owner_read);
+  const int port = TakenPort{}.port();
+  // One way: a handshake takes longer than the first attempts to meet the next trainer have.
+  const Proxy proxy(port, {"worker 0"}, std::chrono::milliseconds(120));
+  Job job({.replicas = 1,
+           .workers_per_replica = 1,
+           .overrides = {"update.reconnect=5min", "transport.secret_file=" + secret},
+           .address =
+             [&](const std::string& peer) {
+               return peer == "worker 0" ? proxy.address(peer) : fmt::format("127.0.0.1:{}", port);
+             }},
+          port);
+  for (int run = 0; run < 2; ++run) {
+    job.start_trainer();
+    job.update();
+    job.until_all_stand("1 serving yes");
+    CHECK(job.memory(0) == fmt::format("{} 1", job.run()));
+    if (run == 0)
+      job.kill_trainer();
+  }
+  job.close();
+  job.check_engines();
 }

@@ -85,7 +85,15 @@ Result<void> run_hook(const char* name, Hook&& hook) {
   }
 }
 
+void show_standing(const ApplierState& state) {
+  const Version version = state.work->version.load(std::memory_order_acquire);
+  state.work->standing.set({version, version == 0 ? 0 : state.protocol.session(), state.protocol.state()});
+}
+
+/// Before the hook, what status() says has changed: an engine that looks there for when it may go on, after an update
+/// that was undone, must not find what was true before.
 Result<void> pause(ApplierState& state) {
+  show_standing(state);
   auto paused = run_hook("on_pause", [&] {
     if (state.work->on_pause)
       state.work->on_pause();
@@ -296,11 +304,6 @@ std::span<const Change> list_changes(ApplierState& state) {
       state.changes[count++].elements = state.written[p];
     }
   return std::span(state.changes).first(count);
-}
-
-void show_standing(const ApplierState& state) {
-  const Version version = state.work->version.load(std::memory_order_acquire);
-  state.work->standing.set({version, version == 0 ? 0 : state.protocol.session(), state.protocol.state()});
 }
 
 /// The new version is served: digests follow, and the engine hears of it.

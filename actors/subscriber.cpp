@@ -165,6 +165,7 @@ void Subscriber::close() {
     (void)actors::ask<actors::CloseRequest>(self.supervisor);
     self.supervisor = nullptr;
   }
+  self.setup->status->end(); // who waits need not any more
   self.setup->networks->shutdown();
   const auto traced =
     self.setup->recorder->write(actors::trace_path(self.setup->topology, fmt::format("worker{}", self.setup->worker)));

@@ -457,6 +457,11 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   };
   if (auto* joining = joining_on(self, frame.port))
     return on_joining_frame(self, frame, *joining);
+  // What was under way when an attempt of a worker came to nothing, or another process took its place, is nobody's
+  // word.
+  if (frame.port->role() == wire::Role::worker && frame.port != state.worker_control[frame.port->index()])
+    return frame.port->abort(
+      Failure{Code::peer_failed, fmt::format("{} is not in the session by this connection", frame.port->name())});
   switch (frame.header.type) {
   case wire::DeclareRank::type:
     return declared(decode<wire::DeclareRank>(frame));

@@ -14,8 +14,10 @@ using Phase = WorkerSupervisorState::Phase;
 // many.
 constexpr std::chrono::milliseconds shortest_pause{50};
 constexpr std::chrono::milliseconds longest_pause{2000};
-/// How long one attempt calls an address where nobody listens.
-constexpr std::chrono::milliseconds attempt{200};
+/// How long one attempt calls an address where nobody listens, in pauses before it. They grow, so that a connection and
+/// its handshake may take longer than the first one has.
+constexpr int attempt_in_pauses = 4;
+constexpr std::chrono::milliseconds longest_attempt{2000};
 
 void fail_session(Self self, const Failure& failure) {
   WorkerSupervisorState& state = self->state;
@@ -103,7 +105,7 @@ void try_again(Self self) {
   if (now < state.next_attempt || state.opening != 0 || !state.open.empty())
     return;
   state.deadline = now + state.setup->topology.update.connect;
-  meet(self, now + attempt);
+  meet(self, now + std::min<std::chrono::milliseconds>(attempt_in_pauses * state.pause, longest_attempt));
 }
 
 /// Declares what is bound and waits for the agreement: the second request, and each later attempt.

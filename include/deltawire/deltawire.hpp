@@ -356,11 +356,13 @@ public:
   /// What this worker serves; 0 before the first seed. Thread-safe.
   [[nodiscard]] Version version() const noexcept;
 
-  /// The same with what is around it, at any time after open(). Thread-safe once start() has returned.
+  /// The same with what is around it, at any time after open(). Thread-safe once start() has returned. An update that
+  /// was undone after on_pause shows here only: from on_pause on the state is "in_doubt" or "seeding", and an engine
+  /// may go on as soon as it is "serving" or "staging" again.
   [[nodiscard]] WorkerStatus status() const;
 
-  /// Waits until the trainer closes the session; throws when the session failed and no other trainer came within
-  /// `update.reconnect`. Thread-safe.
+  /// Waits until the trainer closes the session, or this worker is closed; throws when the session failed and no other
+  /// trainer came within `update.reconnect`. Thread-safe.
   void wait();
 
   /// Leaves the session and releases everything; the bound memory keeps what it holds. Idempotent. Throws

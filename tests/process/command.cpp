@@ -100,6 +100,11 @@ Running::~Running() {
   ::waitpid(pid_, nullptr, 0);
 }
 
+void Running::signal(int number) const {
+  if (!ended_)
+    ::kill(pid_, number);
+}
+
 std::vector<pid_t> Running::children(const std::vector<std::string>& words) const {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -123,6 +128,8 @@ std::vector<pid_t> Running::children(const std::vector<std::string>& words) cons
 }
 
 Ended Running::wait(double seconds) {
+  if (ended_)
+    return *ended_;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   int status = 0;
   bool gave_up = false;
@@ -134,11 +141,11 @@ Ended Running::wait(double seconds) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
-  ended_ = true;
   Ended ended;
   ended.status = gave_up ? 124 : WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   ended.out = std::filesystem::exists(scratch_.path("out")) ? read_file(scratch_.path("out")) : "";
   ended.err = read_file(scratch_.path("err"));
+  ended_ = ended;
   return ended;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -47,12 +48,15 @@ public:
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   /// Ids of its child processes whose command line contains all of `words`.
   [[nodiscard]] std::vector<pid_t> children(const std::vector<std::string>& words = {}) const;
+  /// Does nothing to one that was waited for.
+  void signal(int number) const;
+  /// The same again to who waits once more.
   [[nodiscard]] Ended wait(double seconds = 120);
 
 private:
   Scratch scratch_;
   pid_t pid_ = 0;
-  bool ended_ = false;
+  std::optional<Ended> ended_;
 };
 
 /// Starts the command and waits for its end.

@@ -149,8 +149,8 @@ Result<void> take_pieces(ApplierState& state, std::span<const std::byte> rest) {
     if (first == last)
       continue; // not met by this worker's shards
     // What is staged is checked as it is decoded. A seed is checked before a byte of memory is written.
-    const auto piece = state.protocol.in_place() ? delta::read_piece(bytes, work.blocks[first])
-                                                 : delta::open_piece(bytes, work.blocks[first]);
+    const auto piece = state.protocol.in_place() ? delta::read_piece(bytes, work.blocks[first], &state.expander)
+                                                 : delta::open_piece(bytes, work.blocks[first], &state.expander);
     if (!piece)
       return fail(piece.error().code, "{}", piece.error().message);
     if (state.protocol.in_place() && piece->kind == delta::PieceKind::ulp_delta)

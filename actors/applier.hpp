@@ -81,6 +81,7 @@ struct ApplierState {
   std::vector<CellCopy> cell_copies;
 
   std::optional<delta::Stage> stage; ///< set from the start on; by bound block
+  delta::Expander expander;          ///< of the piece that is being staged
   std::vector<delta::Digest> taken;  ///< by bound block: of what the exchange took out of memory
   std::vector<delta::Digest> found;  ///< by bound block: of what was read back
   std::vector<Change> changes;       ///< for on_commit; names have room for every parameter's

@@ -195,6 +195,7 @@ void update_over(Self self, const UpdateOver& over) {
 delta::Encoding encoding_of(const config::FlushBucket& choices) {
   delta::Encoding encoding;
   encoding.ulp = choices.values != config::ValueChoice::raw;
+  encoding.compress = choices.compression == config::Compression::zstd;
   switch (choices.positions) {
   case config::PositionChoice::automatic:
     break;
@@ -227,8 +228,9 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   TrainerSupervisorState& state = self->state;
   TrainerSetup& setup = *state.setup;
   const config::Actors& actors = setup.topology.actors;
-  const auto limit = sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
-                                       sync::largest_element(slots));
+  const auto limit =
+    sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
+                      sync::largest_element(slots), actors.flush_bucket.compression == config::Compression::zstd);
   if (!limit)
     return fail(limit.error().code, "{}", limit.error().message);
   std::vector<const std::byte*> bases;

@@ -37,6 +37,11 @@ struct mix_factors {
                                              std::span<const std::uint16_t> positions, std::size_t size,
                                              const std::byte* before, const std::byte* after) noexcept;
 
+/// The same for i < count at s = slot_first + i * slot_stride.
+[[nodiscard]] std::uint64_t digest_change_of_run(std::uint64_t slot_first, std::ptrdiff_t slot_stride,
+                                                 std::size_t count, std::size_t size, const std::byte* before,
+                                                 const std::byte* after) noexcept;
+
 /// Elements whose places are listed one by one: element i lies at addresses[i] (elements from the start of memory) and
 /// in the slot at slot_first + slots[i]. Both lists are equally long.
 struct ListedPlaces {

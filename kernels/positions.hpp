@@ -1,7 +1,7 @@
 // Position codes of a tile part (src/wire/FORMAT.md, "Pieces"): positions as gaps, the distance to the position before
 // less 1 (the first: the position itself). u8 gaps are in gaps.hpp, bitmaps in mask.hpp.
-// CPU kernels. At most 4096 positions, each below 4096. Decoders take untrusted bytes and never write more than `count`
-// positions; what they wrote is unspecified where they fail. No allocation; reentrant.
+// CPU kernels (Highway). At most 4096 positions, each below 4096. Decoders take untrusted bytes and never write more
+// than `count` positions; what they wrote is unspecified where they fail. No allocation; reentrant.
 #pragma once
 
 #include "kernels/bits.hpp"

@@ -80,10 +80,43 @@ HWY_INLINE std::uint64_t run_of_elements(const std::byte* start, std::ptrdiff_t 
   return sum;
 }
 
+/// Sum of mix(s, after[i]) - mix(s, before[i]) over a run: the position is carried along by addition.
+template <class Element>
+HWY_INLINE std::uint64_t change_of_run(std::uint64_t slot, std::ptrdiff_t slot_stride, std::size_t count,
+                                       const std::byte* before, const std::byte* after) {
+  std::uint64_t sum = 0;
+  std::size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_NEON
+  const Lanes d;
+  constexpr std::size_t lanes = hn::MaxLanes(d);
+  const std::uint64_t turn = static_cast<std::uint64_t>(slot_stride) * mix_factors::position;
+  Vector turned = hn::Add(hn::Set(d, (slot + 1) * mix_factors::position), hn::Mul(hn::Iota(d, 0), hn::Set(d, turn)));
+  const Vector step = hn::Set(d, turn * lanes);
+  Vector sums = hn::Zero(d);
+  for (; i + lanes <= count; i += lanes) {
+    sums = hn::Add(sums, mixed(turned, widened<Element>(after + i * sizeof(Element))));
+    sums = hn::Sub(sums, mixed(turned, widened<Element>(before + i * sizeof(Element))));
+    turned = hn::Add(turned, step);
+  }
+  sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  slot += i * static_cast<std::uint64_t>(slot_stride);
+#endif
+  for (; i < count; ++i) {
+    sum += mix(slot, load<Element>(after + i * sizeof(Element)));
+    sum -= mix(slot, load<Element>(before + i * sizeof(Element)));
+    slot += static_cast<std::uint64_t>(slot_stride);
+  }
+  return sum;
+}
+
 template <class Element>
 HWY_INLINE std::uint64_t change_of_elements(std::uint64_t slot_first, Stretch slot,
                                             std::span<const std::uint16_t> positions, const std::byte* before,
                                             const std::byte* after) {
+  if (!positions.empty() && positions.back() - positions.front() + std::size_t{1} == positions.size())
+    return change_of_run<Element>(slot_first +
+                                    static_cast<std::uint64_t>((positions.front() - slot.origin) * slot.stride),
+                                  slot.stride, positions.size(), before, after);
   std::uint64_t sum = 0;
   std::size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_NEON
@@ -301,6 +334,20 @@ std::uint64_t change_of_size(std::uint64_t slot_first, Stretch slot, std::span<c
   }
 }
 
+std::uint64_t run_change_of_size(std::uint64_t slot_first, std::ptrdiff_t slot_stride, std::size_t count,
+                                 std::size_t size, const std::byte* before, const std::byte* after) {
+  switch (size) {
+  case 1:
+    return change_of_run<std::uint8_t>(slot_first, slot_stride, count, before, after);
+  case 2:
+    return change_of_run<std::uint16_t>(slot_first, slot_stride, count, before, after);
+  case 4:
+    return change_of_run<std::uint32_t>(slot_first, slot_stride, count, before, after);
+  default:
+    return change_of_run<std::uint64_t>(slot_first, slot_stride, count, before, after);
+  }
+}
+
 } // namespace HWY_NAMESPACE
 } // namespace deltawire::kernels
 HWY_AFTER_NAMESPACE();
@@ -310,6 +357,7 @@ namespace deltawire::kernels {
 
 HWY_EXPORT(run_of_size);
 HWY_EXPORT(change_of_size);
+HWY_EXPORT(run_change_of_size);
 HWY_EXPORT(exchange_positions);
 HWY_EXPORT(exchange_listed);
 HWY_EXPORT(digest_positions);
@@ -323,6 +371,11 @@ std::uint64_t digest_run(const std::byte* start, std::ptrdiff_t stride, std::siz
 std::uint64_t digest_change_at(std::uint64_t slot_first, Stretch slot, std::span<const std::uint16_t> positions,
                                std::size_t size, const std::byte* before, const std::byte* after) noexcept {
   return HWY_DYNAMIC_DISPATCH(change_of_size)(slot_first, slot, positions, size, before, after);
+}
+
+std::uint64_t digest_change_of_run(std::uint64_t slot_first, std::ptrdiff_t slot_stride, std::size_t count,
+                                   std::size_t size, const std::byte* before, const std::byte* after) noexcept {
+  return HWY_DYNAMIC_DISPATCH(run_change_of_size)(slot_first, slot_stride, count, size, before, after);
 }
 
 std::uint64_t exchange_and_digest(std::byte* start, Stretch stretch, std::uint64_t slot_first, Stretch slot,

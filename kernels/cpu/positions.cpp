@@ -1,13 +1,24 @@
-// Position codes: every loop is over gaps without branches but for the rare long one.
+// Position codes: every loop is over gaps without branches but for the rare long one. Plain loops, compiled for each
+// instruction set: what they gain are vectors, and instructions that count and find bits.
+#include "kernels/cpu/highway.hpp"
+
 #include "kernels/positions.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/positions.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include "kernels/cpu/by_size.hpp"
 
-#include <algorithm>
-
+HWY_BEFORE_NAMESPACE();
 namespace deltawire::kernels {
+namespace HWY_NAMESPACE {
 
-void to_gaps(std::span<const std::uint16_t> positions, std::uint16_t origin, std::uint16_t* gaps) noexcept {
+void to_gaps_of(std::span<const std::uint16_t> positions, std::uint16_t origin, std::uint16_t* gaps) {
   if (positions.empty())
     return;
   gaps[0] = static_cast<std::uint16_t>(positions[0] - origin);
@@ -15,7 +26,7 @@ void to_gaps(std::span<const std::uint16_t> positions, std::uint16_t origin, std
     gaps[i] = static_cast<std::uint16_t>(positions[i] - positions[i - 1] - 1);
 }
 
-GapSizes gap_sizes(std::span<const std::uint16_t> gaps) noexcept {
+GapSizes sizes_of(std::span<const std::uint16_t> gaps) {
   std::uint32_t escapes = 0;
   std::uint32_t starts = 0;
   for (const std::uint16_t gap : gaps) {
@@ -26,7 +37,7 @@ GapSizes gap_sizes(std::span<const std::uint16_t> gaps) noexcept {
   return {gaps.size() + escapes, starts + (gaps.empty() || gaps.front() != 0 ? 0u : 1u)};
 }
 
-RiceSize best_rice(std::span<const std::uint16_t> gaps) noexcept {
+RiceSize rice_of(std::span<const std::uint16_t> gaps) {
   std::uint32_t sum = 0;
   for (const std::uint16_t gap : gaps)
     sum += gap;
@@ -46,7 +57,7 @@ RiceSize best_rice(std::span<const std::uint16_t> gaps) noexcept {
   return best;
 }
 
-void encode_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWriter& out) noexcept {
+void put_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWriter& out) {
   constexpr unsigned most = BitWriter::most_bits;
   // Quotients: as many a word as there is room for.
   std::uint64_t word = 0;
@@ -80,8 +91,7 @@ void encode_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWri
     out.put(gaps[i] & low, parameter);
 }
 
-bool decode_rice(BitReader& in, unsigned parameter, std::size_t count, std::size_t span,
-                 std::uint16_t* positions) noexcept {
+bool take_rice(BitReader& in, unsigned parameter, std::size_t count, std::size_t span, std::uint16_t* positions) {
   // First the sums of quotients, left where the positions will be. A sum that passes 16 bits is found at the end: they
   // never fall, so the last one is the largest.
   std::size_t found = 0;
@@ -142,13 +152,11 @@ bool decode_rice(BitReader& in, unsigned parameter, std::size_t count, std::size
   return high < span;
 }
 
-namespace {
-
-std::size_t varint_bytes(std::size_t value) noexcept {
+HWY_INLINE std::size_t varint_bytes(std::size_t value) {
   return value < 0x80 ? 1 : 2;
 }
 
-std::byte* put_varint(std::byte* out, std::size_t value) noexcept {
+HWY_INLINE std::byte* put_varint(std::byte* out, std::size_t value) {
   if (value >= 0x80) {
     *out++ = static_cast<std::byte>(value | 0x80);
     value >>= 7;
@@ -159,7 +167,7 @@ std::byte* put_varint(std::byte* out, std::size_t value) noexcept {
 
 /// Calls visit(gap, length) for each run of neighbours.
 template <class Visit>
-void for_each_run(std::span<const std::uint16_t> gaps, Visit&& visit) {
+HWY_INLINE void for_each_run(std::span<const std::uint16_t> gaps, Visit&& visit) {
   for (std::size_t i = 0; i < gaps.size();) {
     std::size_t end = i + 1;
     while (end < gaps.size() && gaps[end] == 0)
@@ -169,16 +177,14 @@ void for_each_run(std::span<const std::uint16_t> gaps, Visit&& visit) {
   }
 }
 
-} // namespace
-
-std::size_t run_bytes(std::span<const std::uint16_t> gaps) noexcept {
+std::size_t bytes_of_runs(std::span<const std::uint16_t> gaps) {
   std::size_t bytes = 0;
   for_each_run(gaps,
                [&](std::size_t gap, std::size_t length) { bytes += varint_bytes(gap) + varint_bytes(length - 1); });
   return bytes;
 }
 
-std::size_t encode_runs(std::span<const std::uint16_t> gaps, std::byte* out) noexcept {
+std::size_t put_runs(std::span<const std::uint16_t> gaps, std::byte* out) {
   std::byte* next = out;
   for_each_run(gaps, [&](std::size_t gap, std::size_t length) {
     next = put_varint(next, gap);
@@ -187,8 +193,7 @@ std::size_t encode_runs(std::span<const std::uint16_t> gaps, std::byte* out) noe
   return static_cast<std::size_t>(next - out);
 }
 
-std::size_t decode_runs(std::span<const std::byte> codes, std::size_t count, std::size_t span,
-                        std::uint16_t* positions) noexcept {
+std::size_t take_runs(std::span<const std::byte> codes, std::size_t count, std::size_t span, std::uint16_t* positions) {
   std::size_t at = 0;
   const auto take_varint = [&](std::size_t& value) {
     if (at == codes.size())
@@ -218,7 +223,7 @@ std::size_t decode_runs(std::span<const std::byte> codes, std::size_t count, std
   return at;
 }
 
-bool decode_wide_gaps(const std::byte* codes, std::size_t count, std::size_t span, std::uint16_t* positions) noexcept {
+bool take_wide_gaps(const std::byte* codes, std::size_t count, std::size_t span, std::uint16_t* positions) {
   std::size_t next = 0;
   for (std::size_t i = 0; i < count; ++i) {
     next += load<std::uint16_t>(codes + 2 * i);
@@ -228,4 +233,60 @@ bool decode_wide_gaps(const std::byte* codes, std::size_t count, std::size_t spa
   return next <= span; // the last is the largest
 }
 
+} // namespace HWY_NAMESPACE
 } // namespace deltawire::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deltawire::kernels {
+
+HWY_EXPORT(to_gaps_of);
+HWY_EXPORT(sizes_of);
+HWY_EXPORT(rice_of);
+HWY_EXPORT(put_rice);
+HWY_EXPORT(take_rice);
+HWY_EXPORT(bytes_of_runs);
+HWY_EXPORT(put_runs);
+HWY_EXPORT(take_runs);
+HWY_EXPORT(take_wide_gaps);
+
+void to_gaps(std::span<const std::uint16_t> positions, std::uint16_t origin, std::uint16_t* gaps) noexcept {
+  HWY_DYNAMIC_DISPATCH(to_gaps_of)(positions, origin, gaps);
+}
+
+GapSizes gap_sizes(std::span<const std::uint16_t> gaps) noexcept {
+  return HWY_DYNAMIC_DISPATCH(sizes_of)(gaps);
+}
+
+RiceSize best_rice(std::span<const std::uint16_t> gaps) noexcept {
+  return HWY_DYNAMIC_DISPATCH(rice_of)(gaps);
+}
+
+void encode_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWriter& out) noexcept {
+  HWY_DYNAMIC_DISPATCH(put_rice)(gaps, parameter, out);
+}
+
+bool decode_rice(BitReader& in, unsigned parameter, std::size_t count, std::size_t span,
+                 std::uint16_t* positions) noexcept {
+  return HWY_DYNAMIC_DISPATCH(take_rice)(in, parameter, count, span, positions);
+}
+
+std::size_t run_bytes(std::span<const std::uint16_t> gaps) noexcept {
+  return HWY_DYNAMIC_DISPATCH(bytes_of_runs)(gaps);
+}
+
+std::size_t encode_runs(std::span<const std::uint16_t> gaps, std::byte* out) noexcept {
+  return HWY_DYNAMIC_DISPATCH(put_runs)(gaps, out);
+}
+
+std::size_t decode_runs(std::span<const std::byte> codes, std::size_t count, std::size_t span,
+                        std::uint16_t* positions) noexcept {
+  return HWY_DYNAMIC_DISPATCH(take_runs)(codes, count, span, positions);
+}
+
+bool decode_wide_gaps(const std::byte* codes, std::size_t count, std::size_t span, std::uint16_t* positions) noexcept {
+  return HWY_DYNAMIC_DISPATCH(take_wide_gaps)(codes, count, span, positions);
+}
+
+} // namespace deltawire::kernels
+#endif

@@ -118,6 +118,7 @@ std::uint64_t fingerprint(const Topology& topology) {
   canonical.add("flush_bucket.cap", actors.flush_bucket.cap);
   canonical.add("flush_bucket.positions", static_cast<std::uint64_t>(actors.flush_bucket.positions));
   canonical.add("flush_bucket.values", static_cast<std::uint64_t>(actors.flush_bucket.values));
+  canonical.add("flush_bucket.compression", static_cast<std::uint64_t>(actors.flush_bucket.compression));
   canonical.add("sender.transport", static_cast<std::uint64_t>(actors.sender.transport));
   canonical.add("sender.route", static_cast<std::uint64_t>(actors.sender.route));
   canonical.add("applier.stage", actors.applier.stage);

@@ -339,7 +339,13 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
       out.flush_bucket.positions = static_cast<PositionChoice>(*choice);
     if (const auto choice = section.read_choice("values", {"auto", "raw", "ulp"}))
       out.flush_bucket.values = static_cast<ValueChoice>(*choice);
-    section.read_choice("compression", {"none"}, {"zstd", "lz4"});
+    if (section.read_choice("compression", {"none", "zstd"}, {"lz4"}).value_or(0) == 1) {
+      out.flush_bucket.compression = Compression::zstd;
+#ifndef DELTAWIRE_HAS_ZSTD
+      section.refuse(Code::unsupported, "compression",
+                     "this deltawire was built without zstd: build it where libzstd-dev is installed, or use \"none\"");
+#endif
+    }
     section.finish();
   }
   {

@@ -68,10 +68,14 @@ enum class PositionChoice { automatic, u8, u16, rice, bitmap, run, dense };
 /// How their values are: as differences to the last capture where that is smaller, or never.
 enum class ValueChoice { automatic, raw, ulp };
 
+/// Whether pieces are compressed where that makes them smaller.
+enum class Compression { none, zstd };
+
 struct FlushBucket {
   std::uint64_t cap = 256ull << 20;
   PositionChoice positions = PositionChoice::automatic;
   ValueChoice values = ValueChoice::automatic; ///< ulp says what automatic does
+  Compression compression = Compression::none;
 };
 
 enum class Route { broadcast, rank_local };

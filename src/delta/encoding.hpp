@@ -24,6 +24,8 @@ struct Encoding {
   std::optional<PositionCodec> positions;
   /// May values be written as differences in ulp order, where that is smaller and the base is at hand?
   bool ulp = true;
+  /// Are pieces compressed that get smaller by it? Requires can_compress() (compression.hpp).
+  bool compress = false;
 };
 
 } // namespace deltawire::delta

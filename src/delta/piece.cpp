@@ -143,9 +143,8 @@ Result<PieceView> read_header(std::span<const std::byte> bytes, Range& range) {
   if (packed >> 4 > std::numeric_limits<std::uint32_t>::max())
     return fail(Code::invalid_input, "piece header names block {}, past 32 bits", packed >> 4);
   piece.block = static_cast<std::uint32_t>(packed >> 4);
-  if (range > Range::elements || piece.kind > PieceKind::ulp_delta)
-    return fail(Code::invalid_input, "piece of block {}: unknown kind {} or range {}", piece.block, packed & 3,
-                packed >> 2 & 3);
+  if (range > Range::elements)
+    return fail(Code::invalid_input, "piece of block {}: unknown range {}", piece.block, packed >> 2 & 3);
   if (range != Range::whole) {
     if (!take_varint(rest, piece.first) || !take_varint(rest, piece.elements))
       return cut_short();
@@ -193,7 +192,29 @@ Result<PieceView> peek_piece(std::span<const std::byte> bytes) {
   return read_header(bytes, range);
 }
 
-Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Block& block) {
+namespace {
+
+/// Makes a compressed piece the one that was compressed.
+Result<void> expand_body(PieceView& piece, std::size_t size, Expander* expander) {
+  std::span<const std::byte> rest = piece.body;
+  std::uint64_t kind = 0;
+  std::uint64_t values = 0;
+  if (!take_varint(rest, kind) || kind > static_cast<std::uint64_t>(PieceKind::ulp_delta) || !take_varint(rest, values))
+    return fail(Code::invalid_input, "piece of block {}: {} compressed bytes do not say what they hold", piece.block,
+                piece.body.size());
+  if (expander == nullptr)
+    return fail(Code::invalid_input, "piece of block {}: compressed, where no piece may be", piece.block);
+  const auto body = expander->expand(rest, {static_cast<std::size_t>(values), size});
+  if (!body)
+    return fail(body.error().code, "piece of block {}: {}", piece.block, body.error().message);
+  piece.kind = static_cast<PieceKind>(kind);
+  piece.body = *body;
+  return {};
+}
+
+} // namespace
+
+Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Block& block, Expander* expander) {
   Range range;
   auto piece = read_header(bytes, range);
   if (!piece)
@@ -213,6 +234,9 @@ Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Blo
     return fail(Code::invalid_input, "piece of block {}: {} elements from {} leave the block of {}", block.id,
                 piece->elements, piece->first, elements);
   const std::size_t size = size_of(block.dtype);
+  if (piece->kind == PieceKind::compressed)
+    if (auto expanded = expand_body(*piece, size, expander); !expanded)
+      return pass_on(std::move(expanded));
   if (piece->kind == PieceKind::values) {
     piece->changed = piece->elements;
     if (piece->body.size() % size != 0 || piece->body.size() / size != piece->changed)
@@ -226,8 +250,8 @@ Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Blo
   return piece;
 }
 
-Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block) {
-  auto piece = open_piece(bytes, block);
+Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block, Expander* expander) {
+  auto piece = open_piece(bytes, block, expander);
   if (piece && piece->kind != PieceKind::values)
     if (auto checked = check_records(*piece, size_of(block.dtype)); !checked)
       return pass_on(std::move(checked));
@@ -329,6 +353,10 @@ PieceEncoder::Framing PieceEncoder::frame(std::uint64_t first, std::uint64_t end
 PieceEncoder::PieceEncoder(std::size_t piece_limit, Encoding encoding)
   : piece_limit_(piece_limit), encoding_(encoding), tile_encoder_(encoding) {
   assert(piece_limit >= least_piece_limit(1));
+  if (encoding.compress) {
+    assert(can_compress() && piece_limit <= most_plain_bytes);
+    compressor_.emplace();
+  }
 }
 
 void PieceEncoder::start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
@@ -489,19 +517,46 @@ void PieceEncoder::finish_range() {
     close_piece();
 }
 
-/// Appends a piece of `body` bytes but for the heads that `framing` adds, which `write_body` appends too.
-template <class WriteBody>
-void PieceEncoder::append_piece(PieceKind kind, const Framing& framing, std::uint64_t body, WriteBody&& write_body) {
-  [[maybe_unused]] const std::size_t begin = out_.bytes.size();
+void PieceEncoder::append_tag(PieceKind kind, const Framing& framing) {
   append_varint(out_.bytes, tag(block_, framing.range, kind));
   if (framing.range != Range::whole) {
     append_varint(out_.bytes, framing.fields[0]);
     append_varint(out_.bytes, framing.fields[1]);
   }
+}
+
+/// Appends a piece of `body` bytes but for the heads that `framing` adds, which `write_body` appends too. It ends with
+/// as many values as they are.
+template <class WriteBody>
+void PieceEncoder::append_piece(PieceKind kind, const Framing& framing, std::uint64_t body, std::size_t values,
+                                WriteBody&& write_body) {
+  const std::size_t begin = out_.bytes.size();
+  append_tag(kind, framing);
   append_varint(out_.bytes, body + 2 * (framing.lead + framing.trail));
+  const std::size_t body_begin = out_.bytes.size();
   write_body();
   assert(out_.bytes.size() - begin == framing.bytes && framing.bytes <= piece_limit_);
+  if (compressor_)
+    compress_piece(begin, kind, framing, out_.bytes.size() - body_begin, values);
   out_.ends.push_back(out_.bytes.size());
+}
+
+/// Compresses the piece that begins at `begin` and ends with its `body` bytes, where that makes it smaller.
+void PieceEncoder::compress_piece(std::size_t begin, PieceKind kind, const Framing& framing, std::size_t body,
+                                  std::size_t values) {
+  // Kind and number of values stand before the frame. The length of a smaller body has no more bytes.
+  const std::size_t fields = 1 + varint_bytes(values);
+  if (body <= fields)
+    return;
+  const auto frame = compressor_->compress(std::span(out_.bytes).last(body), {values, size_}, body - fields);
+  if (frame.empty())
+    return;
+  out_.bytes.resize(begin);
+  append_tag(PieceKind::compressed, framing);
+  append_varint(out_.bytes, fields + frame.size());
+  append_varint(out_.bytes, static_cast<std::uint64_t>(kind));
+  append_varint(out_.bytes, values);
+  append_bytes(frame);
 }
 
 void PieceEncoder::append_bytes(std::span<const std::byte> bytes) {
@@ -515,12 +570,13 @@ void PieceEncoder::close_piece() {
   const std::uint64_t value_bytes = (end_ - first_) * size_;
   const Framing all = frame(first_, end_, value_bytes, PieceKind::values);
   if (dense_ != nullptr && !encoding_.positions && all.bytes <= framing.bytes) {
-    append_piece(PieceKind::values, all, value_bytes, [&] {
+    append_piece(PieceKind::values, all, value_bytes, static_cast<std::size_t>(end_ - first_), [&] {
       append_bytes({dense_ + first_ * size_, static_cast<std::size_t>(value_bytes)});
     });
     out_.changed += end_ - first_;
   } else {
-    append_piece(kind, framing, body, [&] { append_delta(framing.lead, framing.trail); });
+    append_piece(kind, framing, body, ulp_ ? 0 : values_.size() / size_,
+                 [&] { append_delta(framing.lead, framing.trail); });
     out_.changed += changed_;
   }
   changed_ = 0;
@@ -570,7 +626,9 @@ void PieceEncoder::add_values(const layout::Block& block, std::uint64_t first, s
         break;
     }
     const std::uint64_t bytes = count * size_;
-    append_piece(PieceKind::values, framing, bytes, [&] { append_bytes({values, static_cast<std::size_t>(bytes)}); });
+    append_piece(PieceKind::values, framing, bytes, static_cast<std::size_t>(count), [&] {
+      append_bytes({values, static_cast<std::size_t>(bytes)});
+    });
     out_.changed += count;
     first += count;
     values += bytes;

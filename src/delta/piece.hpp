@@ -5,24 +5,28 @@
 // own grid (tile t = elements [4096 t, 4096 (t+1))); a piece's range may start and end inside a tile.
 #pragma once
 
+#include "delta/compression.hpp"
 #include "delta/encoding.hpp"
 #include "delta/tile_record.hpp"
 #include "layout/plan.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace deltawire::delta {
 
 enum class PieceKind : std::uint8_t {
-  delta = 0,     ///< changed positions and their new values
-  values = 1,    ///< every value of the range (seeds, and changes that are not smaller)
-  ulp_delta = 2, ///< changed positions; values of some tiles as differences to the base
+  delta = 0,      ///< changed positions and their new values
+  values = 1,     ///< every value of the range (seeds, and changes that are not smaller)
+  ulp_delta = 2,  ///< changed positions; values of some tiles as differences to the base
+  compressed = 3, ///< the body of one of the others, by zstd
 };
 
-/// A parsed piece; spans point into the frame's payload (borrowed).
+/// A parsed piece; spans point into the frame's payload (borrowed), those of a body that was compressed into the
+/// Expander.
 struct PieceView {
   std::uint32_t block = 0;
   PieceKind kind = PieceKind::delta;
@@ -39,16 +43,19 @@ struct PieceView {
 };
 
 /// Reads only tag and lengths of the piece at the start of `bytes`, and checks that it ends there or before: block,
-/// kind, body and bytes are set. For those who only copy pieces.
+/// kind (which may be `compressed`), body and bytes are set. For those who only copy pieces.
 [[nodiscard]] Result<PieceView> peek_piece(std::span<const std::byte> bytes);
 
 /// Reads and checks the piece at the start of `bytes` against its block: range inside the block, counts, body length,
 /// every tile's record (positions strictly increasing, inside the range, exactly as many as declared; values to the
-/// last bit). After this nothing that uses the view can leave the block.
-[[nodiscard]] Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block);
+/// last bit). After this nothing that uses the view can leave the block. The body of a compressed piece is expanded
+/// first, and the view is of the kind that was compressed; without an expander such a piece is refused.
+[[nodiscard]] Result<PieceView> read_piece(std::span<const std::byte> bytes, const layout::Block& block,
+                                           Expander* expander = nullptr);
 
 /// The same without a look into the records: for those who check each of them when they decode it, once (Stage::add).
-[[nodiscard]] Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Block& block);
+[[nodiscard]] Result<PieceView> open_piece(std::span<const std::byte> bytes, const layout::Block& block,
+                                           Expander* expander = nullptr);
 
 /// What is said of a record that is not what its head says: of the tile part that begins at block element `first`.
 [[nodiscard]] Failure bad_record(const PieceView& piece, std::uint64_t first);
@@ -75,7 +82,8 @@ struct EncodedPieces {
 /// Not thread-safe; one per Differ.
 class PieceEncoder {
 public:
-  /// Requires piece_limit >= least_piece_limit(largest element size used).
+  /// Requires piece_limit >= least_piece_limit(largest element size used), and at most most_plain_bytes of it where
+  /// pieces are compressed.
   explicit PieceEncoder(std::size_t piece_limit, Encoding encoding = {});
 
   /// Starts a range of a block; ends with finish_range(). A range without changes leaves nothing behind.
@@ -128,12 +136,16 @@ private:
   void close_piece();
   void append_delta(std::uint64_t lead, std::uint64_t trail);
   template <class WriteBody>
-  void append_piece(PieceKind kind, const Framing& framing, std::uint64_t body, WriteBody&& write_body);
+  void append_piece(PieceKind kind, const Framing& framing, std::uint64_t body, std::size_t values,
+                    WriteBody&& write_body);
+  void append_tag(PieceKind kind, const Framing& framing);
+  void compress_piece(std::size_t begin, PieceKind kind, const Framing& framing, std::size_t body, std::size_t values);
   void append_bytes(std::span<const std::byte> bytes);
 
   std::size_t piece_limit_;
   Encoding encoding_;
   TileEncoder tile_encoder_;
+  std::optional<Compressor> compressor_;
   EncodedPieces out_;
 
   // The range.

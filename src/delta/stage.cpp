@@ -220,73 +220,68 @@ Result<Digest> Stage::add(std::uint32_t block, const PieceView& piece) {
 Result<Digest> Stage::add_range(std::uint32_t block, const PieceView& piece) {
   Binding& binding = bindings_[block];
   const std::size_t size = binding.size();
-  const std::byte* values = piece.values.data();
   Digest change = 0;
-  for (std::uint64_t first = piece.first, end = piece.first + piece.elements; first < end;) {
+  for_each_stretch(binding.local, binding.walk, piece.first, piece.elements, size,
+                   [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
+                     const std::byte* values = piece.values.data() + index * size;
+                     const layout::Index slot_stride = binding.walk.slot_stride();
+                     change += kernels::digest_run(values, 1, count, size, slot, slot_stride);
+                     change -= kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
+                   });
+  if (auto added = add_values(block, piece.first, piece.elements, piece.values.data()); !added)
+    return pass_on(std::move(added));
+  return change;
+}
+
+/// Values of consecutive block elements.
+Result<void> Stage::add_values(std::uint32_t block, std::uint64_t first, std::uint64_t count, const std::byte* values) {
+  const std::size_t size = bindings_[block].size();
+  while (count > 0) {
     const auto opened =
-      open(Form::range, block, size, static_cast<std::size_t>(std::min<std::uint64_t>(end - first, largest_slab)));
+      open(Form::range, block, size, static_cast<std::size_t>(std::min<std::uint64_t>(count, largest_slab)));
     if (!opened)
       return tl::make_unexpected(opened.error());
     Record& record = **opened;
     record.local = static_cast<layout::Index>(first);
     std::memcpy(&record + 1, values, record.count * size);
-    for_each_stretch(binding.local, binding.walk, first, record.count, size,
-                     [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
-                       const layout::Index slot_stride = binding.walk.slot_stride();
-                       change += kernels::digest_run(values + index * size, 1, count, size, slot, slot_stride);
-                       change -=
-                         kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
-                     });
     first += record.count;
     values += record.count * size;
+    count -= record.count;
   }
-  return change;
+  return {};
 }
 
-Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
-  Binding& binding = bindings_[block];
-  Walk& walk = binding.walk;
-  const DType dtype = binding.block->dtype;
-  const std::size_t size = size_of(dtype);
+/// A tile part, decoded.
+struct Stage::Decoded {
   TilePositions positions;
   TileValues before;
   TileValues after;
   UlpValues ulp;
+};
+
+Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
+  Binding& binding = bindings_[block];
+  const std::size_t size = binding.size();
+  Decoded decoded;
   Digest change = 0;
   Result<void> room;
   std::uint64_t bad = piece.first + piece.elements;
   const auto stage = [&](std::uint64_t first, std::size_t span, const TileHead& head, std::span<const std::byte> record,
                          std::uint64_t index) {
     bad = first;
-    if (!read_record(piece.kind, head, record, span, size, positions, ulp))
+    if (!read_record(piece.kind, head, record, span, size, decoded.positions, decoded.ulp))
       return false;
-    const auto all = std::span<const std::uint16_t>(positions).first(head.changes);
-    for_each_run_of(
-      walk, first, all,
-      [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
-        kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before.data() + at * size);
-      });
-    const std::byte* values = after.data();
-    if (head.ulp) {
-      std::memcpy(after.data(), before.data(), head.changes * size);
-      add_ulp(ulp, head.changes, dtype, after.data());
-    } else {
-      values = piece.kind == PieceKind::ulp_delta ? record.last(head.changes * size).data()
-                                                  : piece.values.data() + index * size;
-    }
+    const std::byte* raw = nullptr; // values as they are; null in the ulp lane
+    if (!head.ulp)
+      raw = piece.kind == PieceKind::ulp_delta ? record.last(head.changes * size).data()
+                                               : piece.values.data() + index * size;
     const bool listed = binding.lists(head.changes, span);
     if (listed)
       room = reserve_listing(piece.changed);
-    for_each_run_of(walk, first, all,
-                    [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
-                      if (!room)
-                        return;
-                      change +=
-                        kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
-                                                  group, size, before.data() + at * size, values + at * size);
-                      room = listed ? list(block, run, origin, group, values + at * size)
-                                    : add_tile(block, run, origin, group, values + at * size);
-                    });
+    if (room && head.changes == span && !listed)
+      room = add_whole(block, first, span, raw, decoded, change);
+    else if (room)
+      room = add_some(block, first, head.changes, listed, raw, decoded, change);
     return room.has_value();
   };
   const bool valid = for_each_record(piece, stage);
@@ -297,6 +292,70 @@ Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
   if (!room)
     return pass_on(std::move(room));
   return change;
+}
+
+/// A tile part of which every element changed, by runs. `raw` are its values, null where they are in the ulp lane.
+Result<void> Stage::add_whole(std::uint32_t block, std::uint64_t first, std::size_t span, const std::byte* raw,
+                              Decoded& decoded, Digest& change) {
+  Binding& binding = bindings_[block];
+  Walk& walk = binding.walk;
+  const std::size_t size = binding.size();
+  const bool dense = walk.local_stride() == 1; // then memory itself is what was there before
+  const auto pack = [&](std::byte* out) {
+    for_each_stretch(binding.local, walk, first, span, size,
+                     [&](const std::byte* memory, std::uint64_t, std::uint64_t at, std::size_t count) {
+                       kernels::pack(memory, walk.local_stride(), count, size, out + at * size);
+                     });
+  };
+  if (!dense)
+    pack(decoded.before.data());
+  if (raw == nullptr) {
+    if (dense)
+      pack(decoded.after.data());
+    else
+      std::memcpy(decoded.after.data(), decoded.before.data(), span * size);
+    add_ulp(decoded.ulp, span, binding.block->dtype, decoded.after.data());
+  }
+  const std::byte* values = raw != nullptr ? raw : decoded.after.data();
+  for_each_stretch(binding.local, walk, first, span, size,
+                   [&](const std::byte* memory, std::uint64_t slot, std::uint64_t at, std::size_t count) {
+                     change += kernels::digest_change_of_run(slot, walk.slot_stride(), count, size,
+                                                             dense ? memory : decoded.before.data() + at * size,
+                                                             values + at * size);
+                   });
+  return add_values(block, first, span, values);
+}
+
+/// A tile part of which some elements changed, at decoded positions.
+Result<void> Stage::add_some(std::uint32_t block, std::uint64_t first, std::size_t changes, bool listed,
+                             const std::byte* raw, Decoded& decoded, Digest& change) {
+  Binding& binding = bindings_[block];
+  Walk& walk = binding.walk;
+  const std::size_t size = binding.size();
+  const auto positions = std::span<const std::uint16_t>(decoded.positions).first(changes);
+  std::byte* before = decoded.before.data();
+  for_each_run_of(
+    walk, first, positions,
+    [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
+      kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before + at * size);
+    });
+  if (raw == nullptr) {
+    std::memcpy(decoded.after.data(), before, changes * size);
+    add_ulp(decoded.ulp, changes, binding.block->dtype, decoded.after.data());
+  }
+  const std::byte* values = raw != nullptr ? raw : decoded.after.data();
+  Result<void> room;
+  for_each_run_of(walk, first, positions,
+                  [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
+                    if (!room)
+                      return;
+                    change +=
+                      kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
+                                                group, size, before + at * size, values + at * size);
+                    room = listed ? list(block, run, origin, group, values + at * size)
+                                  : add_tile(block, run, origin, group, values + at * size);
+                  });
+  return room;
 }
 
 /// Positions of one run, as they are.

@@ -5,7 +5,7 @@
 //   tile    positions (16 bits) and values of one tile part and one run of its block: places are affine in the position
 //   listed  32-bit addresses and slot positions and values, where runs are short for their changes; sorted by address,
 //           stretch by stretch, where the block's order is not that of memory
-//   range   values of consecutive block elements
+//   range   values of consecutive block elements, of which nobody lists the positions
 // Values are absolute. Slabs are kept for the next delivery, so that a session allocates no more once its largest
 // delivery has been; what is held, sorting included, never passes the cap.
 #pragma once
@@ -54,11 +54,17 @@ private:
   struct Record;
   struct Slab;
   struct Listing;
+  struct Decoded;
   enum class Form : std::uint32_t;
 
   Result<Record*> open(Form form, std::uint32_t block, std::size_t element_bytes, std::size_t wanted);
   Result<Digest> add_range(std::uint32_t block, const PieceView& piece);
   Result<Digest> add_changes(std::uint32_t block, const PieceView& piece);
+  Result<void> add_whole(std::uint32_t block, std::uint64_t first, std::size_t span, const std::byte* raw,
+                         Decoded& decoded, Digest& change);
+  Result<void> add_some(std::uint32_t block, std::uint64_t first, std::size_t changes, bool listed,
+                        const std::byte* raw, Decoded& decoded, Digest& change);
+  Result<void> add_values(std::uint32_t block, std::uint64_t first, std::uint64_t count, const std::byte* values);
   Result<void> add_tile(std::uint32_t block, const Run& run, std::ptrdiff_t origin,
                         std::span<const std::uint16_t> positions, const std::byte* values);
   Result<void> reserve_listing(std::uint64_t changes);

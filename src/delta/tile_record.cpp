@@ -20,6 +20,16 @@ constexpr unsigned small_bits = 4;
 constexpr std::uint16_t least_exception = 2;
 constexpr std::uint16_t least_large = least_exception + 15;
 constexpr std::uint16_t least_full = least_large + 255;
+/// Where every element of a tile part changed, raw values are copied at the speed of memory: the ulp lane must save
+/// more than this share of them.
+constexpr std::size_t least_saving = 32;
+
+constexpr auto every_position = [] {
+  TilePositions positions{};
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    positions[i] = static_cast<std::uint16_t>(i);
+  return positions;
+}();
 
 using Mask = std::array<std::uint64_t, tile_elements / 64>;
 
@@ -113,8 +123,7 @@ bool read_positions(const TileHead& head, kernels::BitReader& record, std::size_
   case PositionCodec::dense:
     if (count != span)
       return false;
-    for (std::size_t i = 0; i < span; ++i)
-      positions[i] = static_cast<std::uint16_t>(i);
+    std::memcpy(positions, every_position.data(), span * sizeof(every_position[0]));
     return true;
   }
   return false;
@@ -153,12 +162,14 @@ bool read_ulp(const TileHead& head, kernels::BitReader& record, std::size_t size
   if (small_bits * exceptions > record.left())
     return false;
   std::size_t large = 0;
+  TilePositions large_ones; // found without branches, which could not be foretold
   for (std::size_t i = 0; i < exceptions; i += 14) {
     std::uint64_t bits = record.peek(small_bits * i, 56);
     const std::size_t end = std::min(exceptions, i + 14);
     for (std::size_t j = i; j < end; ++j) {
       const auto small = static_cast<std::uint16_t>(bits & 15);
       ulp.magnitudes[j] = static_cast<std::uint16_t>(small + least_exception);
+      large_ones[large] = static_cast<std::uint16_t>(j);
       large += small == 15;
       bits >>= small_bits;
     }
@@ -169,14 +180,13 @@ bool read_ulp(const TileHead& head, kernels::BitReader& record, std::size_t size
   ulp.full = {};
   if (large == 0)
     return true;
-  const std::byte* next = record.rest().data();
+  const std::byte* bytes = record.rest().data();
   std::size_t full = 0;
-  for (std::size_t i = 0; i < exceptions; ++i)
-    if (ulp.magnitudes[i] == least_large) {
-      const auto byte = std::to_integer<std::uint16_t>(*next++);
-      ulp.magnitudes[i] = byte == 255 ? UlpValues::too_large : static_cast<std::uint16_t>(byte + least_large);
-      full += byte == 255;
-    }
+  for (std::size_t i = 0; i < large; ++i) {
+    const auto byte = std::to_integer<std::uint16_t>(bytes[i]);
+    ulp.magnitudes[large_ones[i]] = byte == 255 ? UlpValues::too_large : static_cast<std::uint16_t>(byte + least_large);
+    full += byte == 255;
+  }
   record.skip(8 * large);
   if (8 * size * full > record.left())
     return false;
@@ -261,15 +271,16 @@ void TileEncoder::size_ulp(DType dtype, const std::byte* values, const std::byte
     before, values, count, size_, ulp_order(dtype), ulp_.signs.data(), ulp_.exceptions.data(), ulp_.magnitudes.data());
   ulp_.exception_count = exceptions;
   ulp_bits_ = count + exception_count_bits(count) + small_bits * exceptions;
-  ulp_bytes_ = 0;
-  for (std::size_t i = 0; i < exceptions; ++i) {
+  large_count_ = 0;
+  std::size_t full = 0;
+  for (std::size_t i = 0; i < exceptions; ++i) { // without branches, which could not be foretold
     const std::uint16_t magnitude = ulp_.magnitudes[i];
-    ulp_bytes_ += magnitude >= least_large;
-    if (magnitude >= least_full) {
-      ulp_bytes_ += size_;
-      ulp_.magnitudes[i] = UlpValues::too_large;
-    }
+    large_[large_count_] = static_cast<std::uint16_t>(i);
+    large_count_ += magnitude >= least_large;
+    full += magnitude >= least_full;
+    ulp_.magnitudes[i] = magnitude >= least_full ? UlpValues::too_large : magnitude;
   }
+  ulp_bytes_ = large_count_ + full * size_;
   if (exceptions == 0 || exceptions == count)
     return;
   const auto indices = std::span<const std::uint16_t>(ulp_.exceptions).first(exceptions);
@@ -293,7 +304,8 @@ TileEncoder::Plan TileEncoder::plan(std::span<const std::uint16_t> positions, st
     for (std::size_t i = 0; i < candidate_count_; ++i) {
       const PositionSize& positions_size = candidates_[i];
       const std::size_t bytes = (positions_size.bits + ulp_bits_ + 7) / 8 + ulp_bytes_;
-      if (bytes < plan_.bytes())
+      const std::size_t saving = positions.size() == span ? plan_.value_bytes / least_saving : 0;
+      if (bytes + saving < plan_.bytes())
         plan_ = {{positions.size(), positions_size.codec, true}, bytes, 0};
     }
   }
@@ -304,7 +316,8 @@ void TileEncoder::write_ulp(kernels::BitWriter& bits) {
   const std::size_t count = positions_.size();
   const auto exceptions = std::span<const std::uint16_t>(ulp_.exceptions).first(ulp_.exception_count);
   // A value that is written in full has no sign.
-  for (std::size_t i = 0; i < exceptions.size(); ++i)
+  const auto large = std::span<const std::uint16_t>(large_).first(large_count_);
+  for (const std::uint16_t i : large)
     if (ulp_.magnitudes[i] == UlpValues::too_large)
       ulp_.signs[exceptions[i] / 64] &= ~(std::uint64_t{1} << (exceptions[i] % 64));
   bits.put_words(std::span(ulp_.signs).first(kernels::mask_words(count)), count);
@@ -319,13 +332,18 @@ void TileEncoder::write_ulp(kernels::BitWriter& bits) {
       kernels::encode_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions.size()), which_, bits);
     }
   }
-  for (std::size_t i = 0; i < exceptions.size(); ++i)
-    bits.put(static_cast<std::uint64_t>(std::min(ulp_.magnitudes[i], least_large) - least_exception), small_bits);
+  for (std::size_t i = 0; i < exceptions.size(); i += 14) { // as many a word as there is room for
+    const std::size_t end = std::min(exceptions.size(), i + 14);
+    std::uint64_t small = 0;
+    for (std::size_t j = end; j-- > i;)
+      small =
+        small << small_bits | static_cast<std::uint64_t>(std::min(ulp_.magnitudes[j], least_large) - least_exception);
+    bits.put(small, static_cast<unsigned>(end - i) * small_bits);
+  }
   std::byte* next = bits.align();
-  for (std::size_t i = 0; i < exceptions.size(); ++i)
-    if (ulp_.magnitudes[i] >= least_large)
-      *next++ = static_cast<std::byte>(std::min(ulp_.magnitudes[i], least_full) - least_large);
-  for (std::size_t i = 0; i < exceptions.size(); ++i)
+  for (const std::uint16_t i : large)
+    *next++ = static_cast<std::byte>(std::min(ulp_.magnitudes[i], least_full) - least_large);
+  for (const std::uint16_t i : large)
     if (ulp_.magnitudes[i] == UlpValues::too_large) {
       std::memcpy(next, values_ + exceptions[i] * size_, size_);
       next += size_;

@@ -111,6 +111,8 @@ private:
   std::size_t ulp_bytes_ = 0;
   UlpValues ulp_;
   TilePositions exception_gaps_;
+  TilePositions large_; ///< of the exceptions, those whose magnitude takes a byte and more
+  std::size_t large_count_ = 0;
   unsigned which_ = 0;
 
   std::vector<std::byte> scratch_;

@@ -42,7 +42,7 @@ std::size_t largest_element(std::span<const layout::SlotSpec> slots) noexcept {
 }
 
 Result<std::size_t> piece_limit(std::uint64_t inflight, std::uint64_t max_round, std::uint64_t flush_cap,
-                                std::size_t largest) {
+                                std::size_t largest, bool compressed) {
   const std::uint64_t least = delta::least_piece_limit(largest);
   const auto check = [&](std::string_view key, std::uint64_t cap, std::uint64_t framing) -> Result<void> {
     if (cap < least + framing)
@@ -60,7 +60,8 @@ Result<std::size_t> piece_limit(std::uint64_t inflight, std::uint64_t max_round,
     return pass_on(std::move(checked));
   if (auto checked = check("actors.flush_bucket.cap", flush_cap, wire::header_bytes); !checked)
     return pass_on(std::move(checked));
-  return static_cast<std::size_t>(std::min({inflight, max_round, flush_cap - wire::header_bytes, largest_piece}));
+  const std::uint64_t most = compressed ? delta::most_plain_bytes : largest_piece;
+  return static_cast<std::size_t>(std::min({inflight, max_round, flush_cap - wire::header_bytes, most}));
 }
 
 std::uint64_t chunk_elements(std::size_t size, std::uint64_t chunk_bytes, std::uint64_t inflight,

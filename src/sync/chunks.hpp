@@ -44,9 +44,10 @@ struct Chunks {
 [[nodiscard]] std::size_t largest_element(std::span<const layout::SlotSpec> slots) noexcept;
 
 /// The largest piece that fits every cap on its way, bytes; fails with the cap that is too small and the least that
-/// works for elements of `largest` bytes. `flush_cap` counts the frame, header included.
+/// works for elements of `largest` bytes. `flush_cap` counts the frame, header included. Where pieces are compressed
+/// they are no larger than a reader expands at a time.
 [[nodiscard]] Result<std::size_t> piece_limit(std::uint64_t inflight, std::uint64_t max_round, std::uint64_t flush_cap,
-                                              std::size_t largest);
+                                              std::size_t largest, bool compressed = false);
 
 /// The most elements of `size` bytes that a chunk of `chunk_bytes` takes of one block: their worst case fits
 /// `inflight`, and they are whole tiles where there is room for one. `piece_limit` is what piece_limit() said.

@@ -1,4 +1,5 @@
-// Prints what the updates of a trace take in each encoding, bytes a changed element, next to their entropy:
+// Prints what the updates of a trace take in each encoding, plain and by zstd: bytes a changed element, and how many
+// times the entropy of gaps and differences that is:
 //
 //     codec_sizes TOPOLOGY A.safetensors B.safetensors ...
 #include "codecs/trace_blocks.hpp"
@@ -24,16 +25,27 @@ struct Column {
 
 const Column columns[] = {
   {"auto", {}},
-  {"raw", {{}, false}},
-  {"u8", {PositionCodec::gaps_u8, true}},
-  {"u16", {PositionCodec::gaps_u16, true}},
-  {"rice", {PositionCodec::rice, true}},
-  {"bitmap", {PositionCodec::bitmap, true}},
-  {"run", {PositionCodec::run, true}},
+  {"u8 + ulp", {PositionCodec::gaps_u8, true}},
+  {"u16 + ulp", {PositionCodec::gaps_u16, true}},
+  {"rice + ulp", {PositionCodec::rice, true}},
+  {"bitmap + ulp", {PositionCodec::bitmap, true}},
+  {"run + ulp", {PositionCodec::run, true}},
+  {"auto + raw", {{}, false}},
+  {"u8 + raw", {PositionCodec::gaps_u8, false}},
+  {"u16 + raw", {PositionCodec::gaps_u16, false}},
+  {"rice + raw", {PositionCodec::rice, false}},
+  {"bitmap + raw", {PositionCodec::bitmap, false}},
+  {"run + raw", {PositionCodec::run, false}},
   {"dense", {PositionCodec::dense, true}},
-  {"u8+raw", {PositionCodec::gaps_u8, false}},
-  {"rice+raw", {PositionCodec::rice, false}},
 };
+
+/// Payload a change (tile heads included, headers of pieces apart), its ratio to the entropy, headers a piece.
+std::string cells(const test::TraceBlocks::Sizes& sizes, const test::TraceBlocks::Entropy& entropy,
+                  std::uint64_t changed) {
+  const double payload = static_cast<double>(sizes.bytes - sizes.framing) / static_cast<double>(changed);
+  return fmt::format(" {:>9.4f} {:>6.3f} {:>7.2f}", payload, payload / entropy.bytes(),
+                     static_cast<double>(sizes.framing) / static_cast<double>(sizes.pieces));
+}
 
 } // namespace
 
@@ -52,33 +64,30 @@ int main(int count, char** arguments) {
   auto trace = test::TraceBlocks::make(*sides, files->front());
   if (!trace)
     stop(trace.error());
-  fmt::print(
-    "bytes a changed element, headers included; gaps and ulp: entropy in bits; ratio: auto / entropy; framing: "
-    "header bytes a piece (auto)\n");
-  fmt::print("{:>4} {:>8} {:>6} {:>6} {:>8} {:>6} {:>7}", "step", "changed", "gaps", "ulp", "entropy", "ratio",
-             "framing");
-  for (const Column& column : columns)
-    fmt::print(" {:>8}", column.name);
-  fmt::print("\n");
+  std::uint64_t dense = 0;
+  for (const checkpoint::TensorView& tensor : files->front().tensors())
+    dense += tensor.data.size();
   for (std::size_t step = 1; step < files->size(); ++step) {
     trace->take_values((*files)[step]);
     const test::TraceBlocks::Entropy entropy = trace->entropy();
-    std::string cells;
-    double ratio = 0;
-    double framing = 0;
-    std::uint64_t changed = 0;
+    const std::uint64_t changed = trace->encode({}).changes;
+    fmt::print("step {}: {} changed, dense {:.2f} bytes a change; entropy {:.4f} bytes ({:.3f} bits of gaps, {:.3f} of "
+               "differences)\n",
+               step, changed, static_cast<double>(dense) / static_cast<double>(changed), entropy.bytes(), entropy.gaps,
+               entropy.ulp);
+    fmt::print("{:<13} {:>9} {:>6} {:>7}", "", "payload", "ratio", "framing");
+    if (delta::can_compress())
+      fmt::print(" {:>9} {:>6} {:>7}", "by zstd", "ratio", "framing");
+    fmt::print("\n");
     for (const Column& column : columns) {
-      const test::TraceBlocks::Sizes sizes = trace->encode(column.encoding);
-      const double bytes = static_cast<double>(sizes.bytes) / static_cast<double>(sizes.changed);
-      if (&column == columns) {
-        changed = sizes.changed;
-        ratio = bytes / entropy.bytes();
-        framing = static_cast<double>(sizes.framing) / static_cast<double>(sizes.pieces);
+      fmt::print("{:<13}{}", column.name, cells(trace->encode(column.encoding), entropy, changed));
+      if (delta::can_compress()) {
+        delta::Encoding compressed = column.encoding;
+        compressed.compress = true;
+        fmt::print("{}", cells(trace->encode(compressed), entropy, changed));
       }
-      cells += fmt::format(" {:>8.4f}", bytes);
+      fmt::print("\n");
     }
-    fmt::print("{:>4} {:>8} {:>6.3f} {:>6.3f} {:>8.4f} {:>6.3f} {:>7.2f}{}\n", step, changed, entropy.gaps, entropy.ulp,
-               entropy.bytes(), ratio, framing, cells);
     trace->refresh();
   }
 }

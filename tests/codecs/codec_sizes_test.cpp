@@ -23,14 +23,18 @@ TEST_CASE("the updates of the small trace take at most 1.2 times the entropy of 
     trace->take_values((*files)[step]);
     const double entropy = trace->entropy().bytes();
     const auto sizes = trace->encode({});
-    const double bytes = static_cast<double>(sizes.bytes) / static_cast<double>(sizes.changed);
-    CAPTURE(step, sizes.changed, bytes, entropy, sizes.pieces, sizes.framing);
+    const double bytes = static_cast<double>(sizes.bytes) / static_cast<double>(sizes.changes);
+    CAPTURE(step, sizes.changes, bytes, entropy, sizes.pieces, sizes.framing);
     CHECK(bytes <= 1.2 * entropy);
     CHECK(sizes.bytes < dense);
     CHECK(sizes.framing <= 12 * sizes.pieces);
     for (unsigned codec = 0; codec < delta::position_codecs; ++codec)
       for (const bool ulp : {false, true})
         CHECK(sizes.bytes <= trace->encode({static_cast<delta::PositionCodec>(codec), ulp}).bytes);
+    if (delta::can_compress()) {
+      CHECK(trace->encode({{}, true, true}).bytes <= sizes.bytes);
+      CHECK(trace->encode({{}, false, true}).bytes < trace->encode({{}, false}).bytes);
+    }
     trace->refresh();
   }
 }

@@ -100,12 +100,12 @@ void TraceBlocks::take_values(const checkpoint::Checkpoint& file) {
 TraceBlocks::Sizes TraceBlocks::encode(const delta::Encoding& encoding) const {
   Sizes sizes;
   for (const Rank& rank : ranks_) {
-    delta::PieceEncoder encoder(std::size_t{64} << 20, encoding);
+    delta::PieceEncoder encoder(encoding.compress ? delta::most_plain_bytes : std::size_t{64} << 20, encoding);
     std::vector<std::vector<std::byte>> snapshots = rank.snapshots;
     for (std::size_t b = 0; b < rank.blocks.size(); ++b) {
       const layout::Block& block = rank.blocks[b];
       delta::PositionLog log;
-      sizes.changed += delta::capture_changes({&block, rank.memory[block.parameter].data(), snapshots[b].data()}, 0,
+      sizes.changes += delta::capture_changes({&block, rank.memory[block.parameter].data(), snapshots[b].data()}, 0,
                                               static_cast<std::uint64_t>(layout::element_count(block)), &encoder, log)
                          .changed;
     }

@@ -19,7 +19,7 @@ public:
   void take_values(const checkpoint::Checkpoint& file);
 
   struct Sizes {
-    std::uint64_t changed = 0;
+    std::uint64_t changes = 0; ///< elements that changed
     std::uint64_t pieces = 0;
     std::uint64_t bytes = 0;   ///< all pieces, headers included
     std::uint64_t framing = 0; ///< their headers

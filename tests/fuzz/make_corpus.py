@@ -695,13 +695,60 @@ def pieces():
     wrong("raw-values-short", block(extents=(100,)), piece(ULP, WHOLE, u16(head(GAPS_U8, 2)) + b"\x01\x01abc"))
 
 
+def zstd(*blocks, said=None, magic=0xFD2FB528):
+    """A zstd frame of blocks as they are: bytes, or (byte, count) for a run of one. It says how many bytes it holds."""
+    size = sum(part[1] if isinstance(part, tuple) else len(part) for part in blocks)
+    data = struct.pack("<IBI", magic, 0xA0, size if said is None else said)
+    for i, part in enumerate(blocks):
+        last = i + 1 == len(blocks)
+        run = isinstance(part, tuple)
+        data += struct.pack("<I", (part[1] if run else len(part)) << 3 | run << 1 | last)[:3]
+        data += u8(part[0]) if run else part
+    return data
+
+
+def compressed_pieces():
+    def of(kind, body, values=0, framed=False, **where):
+        return block(**where) + u8(kind | framed << 2) + u16(values) + body
+
+    small = {"dtype": BF16, "extents": (100,)}
+    values = bytes(range(200))
+    delta = u16(head(GAPS_U8, 3)) + bytes([1, 2, 3]) + b"abcdef"
+    ulp = u16(head(RUN, 3, True)) + record(RUN, [2, 3, 90], 100, differences=[-1, 30, 1])
+    for name, kind, body in (("values", VALUES, values), ("delta", DELTA, delta), ("ulp", ULP, ulp)):
+        good("compressed_piece", name, of(kind, body, **small))
+        good("compressed_piece", name + "-frame", of(kind, zstd(body), framed=True, **small))
+        bad("compressed_piece", name + "-short", of(kind, body[:-1], **small))
+        bad("compressed_piece", name + "-frame-short", of(kind, zstd(body[:-1]), framed=True, **small))
+    good("compressed_piece", "values-planes", of(VALUES, values, 100, **small))
+    good("compressed_piece", "values-planes-frame", of(VALUES, zstd(values), 100, framed=True, **small))
+    good("compressed_piece", "delta-planes", of(DELTA, delta, 3, **small))
+    good("compressed_piece", "some-planes", of(DELTA, delta, 1, **small))
+    good("compressed_piece", "wide-planes", of(VALUES, bytes(range(80)), 10, dtype=F64, extents=(10,)))
+    good("compressed_piece", "run", of(VALUES, zstd((7, 200)), framed=True, **small))
+    good("compressed_piece", "blocks", of(VALUES, zstd(values[:50], (1, 100), values[:50]), framed=True, **small))
+    good("compressed_piece", "large", of(VALUES, zstd(*[(0, 2**17)] * 16), framed=True, dtype=U8, extents=(2**11, 2**10)))
+    for name, content in {
+        "bomb": zstd(*[(0, 2**17)] * 1000), "bomb-lies": zstd(*[(0, 2**17)] * 1000, said=200),
+        "says-nothing": zstd(b"", said=0), "says-much": zstd(values, said=2**32 - 1), "says-more": zstd(values, said=201),
+        "says-less": zstd(values, said=199), "two-frames": zstd(values[:100]) + zstd(values[100:]),
+        "followed": zstd(values) + b"x", "cut": zstd(values)[:-1], "header-only": zstd(values)[:9], "nothing": b"",
+        "old": zstd(values, magic=0xFD2FB527), "skipped": struct.pack("<II", 0x184D2A50, 4) + b"abcd",
+        "reserved-block": zstd(values)[:9] + struct.pack("<I", 200 << 3 | 7)[:3] + values,
+    }.items():
+        bad("compressed_piece", name, of(VALUES, content, framed=True, **small))
+    bad("compressed_piece", "kind", of(3, zstd(values), framed=True, **small))
+    bad("compressed_piece", "planes-past-end", of(VALUES, zstd(values), 101, framed=True, **small))
+    bad("compressed_piece", "other-block", of(VALUES, zstd(values), framed=True, dtype=BF16, extents=(101,)))
+
+
 def round_trips():
     def trip(how, more=0, first=0, count=9999, changes=b"", **of):
         return block(**of) + u8(how) + u16(more, first, count) + changes
 
     steps = bytes([3, 0, 2, 9, 4, 3, 200, 0, 5, 255, 0, 2, 255, 0, 2, 0, 80, 64, 7, 0, 130] * 8)
     dense = bytes([0, 255, 2] * 40)
-    for codec in range(7):
+    for codec in range(8):
         good("piece_round_trip", f"codec-{codec}", trip(codec, more=500, changes=steps))
         good("piece_round_trip", f"codec-{codec}-dense", trip(codec | 16, more=200, changes=dense))
     good("piece_round_trip", "raw", trip(6 | 8, more=60, changes=steps))
@@ -710,6 +757,7 @@ def round_trips():
     good("piece_round_trip", "no-base", trip(6 | 32, more=9000, changes=steps))
     good("piece_round_trip", "values", trip(6 | 64, more=77, first=13, changes=steps))
     good("piece_round_trip", "values-least", trip(6 | 64 | 128, dtype=F64, extents=(7, 9, 3), changes=dense))
+    good("piece_round_trip", "values-compressed", trip(7 | 64, more=9000, changes=steps))
     good("piece_round_trip", "parts", trip(6, more=999, first=4000, count=200, changes=steps))
     good("piece_round_trip", "transposed", trip(6, more=100, changes=steps, shape=4, extents=(80, 90)))
     good("piece_round_trip", "one", trip(6, changes=b"\0\0\2", extents=(1,), dtype=U8))
@@ -721,5 +769,5 @@ def round_trips():
 
 if __name__ == "__main__":
     for write in (addresses, units, patterns, placements, maps, topologies, safetensors, indexes, frames, messages, tiles, pieces,
-                  round_trips):
+                  compressed_pieces, round_trips):
         write()

@@ -188,6 +188,29 @@ TEST_CASE("caps change the flushes, not the bits") {
   CHECK(report.at("high_water_bytes").at("flush_bucket").get<std::uint64_t>() <= 2 * 8192);
 }
 
+TEST_CASE("compression makes a seed smaller and no update larger, to the same bits") {
+  const std::string zstd = "actors.flush_bucket.compression=zstd";
+  const Ended ended = run_command(replay_of_trace({"--processes", "--json", "--set", zstd}));
+  INFO(ended.err);
+  if (ended.err.find("built without zstd") != std::string::npos)
+    return;
+  REQUIRE(ended.status == 0);
+  const json compressed = json::parse(ended.out);
+  check_report(compressed);
+  const Ended without = run_command(replay_of_trace({"--json"}));
+  REQUIRE(without.status == 0);
+  const json plain = json::parse(without.out);
+  for (const char* bytes : {"wire_bytes", "gather_bytes"}) {
+    CAPTURE(bytes);
+    const auto of = [&](const json& report, std::size_t update) {
+      return report.at("updates").at(update).at(bytes).get<double>();
+    };
+    CHECK(of(compressed, 0) < 0.85 * of(plain, 0));
+    for (std::size_t update = 1; update < versions; ++update)
+      CHECK(of(compressed, update) <= of(plain, update));
+  }
+}
+
 TEST_CASE("each rank sends its parameters in parts, in an order of its own, to the same bits") {
   for (const std::vector<std::string>& caps :
        {std::vector<std::string>{}, std::vector<std::string>{"--set", "actors.flush_bucket.cap=2KiB", "--set",

@@ -62,6 +62,9 @@ TEST_CASE("the fingerprint changes with every setting that all processes must sh
     "actors.flush_bucket.cap = 1",
     "actors.flush_bucket.positions = \"rice\"",
     "actors.flush_bucket.values = \"raw\"",
+#ifdef DELTAWIRE_HAS_ZSTD
+    "actors.flush_bucket.compression = \"zstd\"",
+#endif
     "actors.sender.transport = \"tcp\"",
     "actors.sender.route = \"broadcast\"",
     "actors.applier.stage = 1",

@@ -338,7 +338,8 @@ TEST_CASE("a header that is no piece's is refused") {
   refuses(body_of({0x59, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2, 1, 0}), block, "past 64 bits");
   refuses(body_of({0x59, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 1, 0}), block, "past 64 bits");
   refuses(piece_bytes({(std::uint64_t{1} << 36) + 9, 2, 1}, value), block, "past 32 bits");
-  refuses(piece_bytes({0x5B, 2, 1}, value), block, "unknown kind 3");
+  refuses(piece_bytes({0x5B, 2, 1}, body_of({3, 0})), block, "2 compressed bytes do not say what they hold");
+  refuses(piece_bytes({0x5B, 2, 1}, body_of({1, 1, 0})), block, "compressed, where no piece may be");
   refuses(piece_bytes({0x5D, 2, 1}, value), block, "range 3");
   refuses(piece_bytes({0x69, 2, 1}, value), block, "block 6 where block 5");
   refuses(piece_bytes({0x59, 2, 0}, value), block, "no valid range");

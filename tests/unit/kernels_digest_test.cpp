@@ -64,6 +64,7 @@ TEST_CASE("digest_run is the sum of mix over its elements, at every length up to
 TEST_CASE("digest_change_at is what the digest changes by when values are replaced") {
   ON_EVERY_INSTRUCTION_SET();
   auto random = test::generator(6);
+  std::size_t runs = 0;
   for (const std::size_t size : {1u, 2u, 4u, 8u})
     for (const double density : {0.0, 0.01, 0.5, 1.0})
       for (int repeat = 0; repeat < 10; ++repeat) {
@@ -92,7 +93,15 @@ TEST_CASE("digest_change_at is what the digest changes by when values are replac
         }
         REQUIRE(kernels::digest_change_at(slot_first, {slot_stride, origin}, positions, size, before.data() + 1,
                                           after.data() + 3) == expected);
+        const bool run = !positions.empty() && positions.back() - positions.front() + 1u == positions.size();
+        runs += run;
+        if (run)
+          REQUIRE(kernels::digest_change_of_run(slot_first + static_cast<std::uint64_t>(positions.front() - origin) *
+                                                               static_cast<std::uint64_t>(slot_stride),
+                                                slot_stride, positions.size(), size, before.data() + 1,
+                                                after.data() + 3) == expected);
       }
+  REQUIRE(runs >= 40);
 }
 
 namespace {

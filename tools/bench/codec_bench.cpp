@@ -38,8 +38,19 @@ const std::array ways{
   Way{"runs, raw", {PositionCodec::run, false}},
   Way{"dense, raw", {PositionCodec::dense, false}},
   Way{"u8 gaps, ulp", {PositionCodec::gaps_u8, true}},
+  Way{"u16 gaps, ulp", {PositionCodec::gaps_u16, true}},
+  Way{"Rice, ulp", {PositionCodec::rice, true}},
   Way{"bitmap, ulp", {PositionCodec::bitmap, true}},
+  Way{"runs, ulp", {PositionCodec::run, true}},
+  Way{"auto, zstd", {std::nullopt, true, true}},
+  Way{"auto, raw values, zstd", {std::nullopt, false, true}},
 };
+
+/// Those that this build has.
+std::span<const Way> possible_ways() {
+  const std::span<const Way> all(ways);
+  return delta::can_compress() ? all : all.first(ways.size() - 2);
+}
 
 /// Weights that have changed, and the changes as a diff hands them on: tile by tile.
 struct Found {
@@ -87,39 +98,54 @@ delta::EncodedPieces encode(delta::PieceEncoder& encoder, const Found& found) {
   return encoder.take();
 }
 
-Result<std::vector<delta::PieceView>> read_all(std::span<const std::byte> bytes, const layout::Block& block) {
-  std::vector<delta::PieceView> pieces;
+/// Calls visit(piece) for each, as open() opens it.
+template <class Open, class Visit>
+Result<void> for_each_piece(std::span<const std::byte> bytes, Open&& open, Visit&& visit) {
   while (!bytes.empty()) {
-    auto piece = delta::read_piece(bytes, block);
+    const auto piece = open(bytes);
     if (!piece)
-      return pass_on(std::move(piece));
+      return tl::make_unexpected(piece.error());
     bytes = bytes.subspan(piece->bytes);
-    pieces.push_back(*piece);
+    if (Result<void> visited = visit(*piece); !visited)
+      return visited;
   }
-  return pieces;
-}
-
-/// As a worker stages them: positions and absolute values, laid out for the exchange, and the change of the digest.
-Result<void> decode(std::span<const delta::PieceView> pieces, delta::Stage& stage) {
-  stage.clear();
-  delta::Digest sum = 0;
-  for (const delta::PieceView& piece : pieces) {
-    const auto added = stage.add(0, piece);
-    if (!added)
-      return tl::make_unexpected(added.error());
-    sum += *added;
-  }
-  keep(static_cast<std::size_t>(sum));
   return {};
 }
 
+Result<void> read_all(std::span<const std::byte> bytes, const layout::Block& block, delta::Expander& expander) {
+  return for_each_piece(
+    bytes, [&](auto rest) { return delta::read_piece(rest, block, &expander); },
+    [](const delta::PieceView&) { return Result<void>{}; });
+}
+
+/// As a worker stages them: positions and absolute values, laid out for the exchange, and the change of the digest.
+Result<void> decode(std::span<const std::byte> bytes, const layout::Block& block, delta::Expander& expander,
+                    delta::Stage& stage) {
+  stage.clear();
+  delta::Digest sum = 0;
+  auto decoded = for_each_piece(
+    bytes, [&](auto rest) { return delta::open_piece(rest, block, &expander); },
+    [&](const delta::PieceView& piece) -> Result<void> {
+      const auto added = stage.add(0, piece);
+      if (!added)
+        return tl::make_unexpected(added.error());
+      sum += *added;
+      return {};
+    });
+  keep(static_cast<std::size_t>(sum));
+  return decoded;
+}
+
 /// Exchanges what was decoded over a copy of the snapshot, which must be the weights then.
-Result<void> check(std::span<const delta::PieceView> pieces, const Found& found, const std::string& what) {
+Result<void> check(std::span<const std::byte> bytes, const Found& found, const std::string& what) {
   HugeArray memory(found.weights.bytes());
   std::memcpy(memory.data(), found.weights.snapshot(), memory.size());
   const delta::BoundBlock bound{&found.block, memory.data()};
   delta::Stage stage({&bound, 1}, ~std::uint64_t{0});
-  if (auto decoded = decode(pieces, stage); !decoded)
+  delta::Expander expander;
+  if (auto read = read_all(bytes, found.block, expander); !read)
+    return read;
+  if (auto decoded = decode(bytes, found.block, expander, stage); !decoded)
     return decoded;
   stage.exchange({});
   if (std::memcmp(memory.data(), found.weights.now(), memory.size()) != 0)
@@ -127,9 +153,13 @@ Result<void> check(std::span<const delta::PieceView> pieces, const Found& found,
   return {};
 }
 
+/// In relation to memcmp and memcpy of all weights, the first two contenders.
 Row row_of(const std::string& work, const std::string& input, double bytes, const std::vector<double>& own,
-           const char* limit, const std::vector<double>& reference) {
-  return {work, input, 1, bytes / median(own), {{limit, bytes / median(reference), median_ratio(own, reference)}}};
+           const Turns& turns) {
+  const auto limit = [&](const char* name, const std::vector<double>& reference) {
+    return Limit{name, bytes / median(reference), median_ratio(own, reference)};
+  };
+  return {work, input, 1, bytes / median(own), {limit("memcmp", turns[0]), limit("memcpy", turns[1])}};
 }
 
 Result<void> bench_density(Report& report, std::size_t bytes, double percent, std::size_t runs) {
@@ -143,37 +173,38 @@ Result<void> bench_density(Report& report, std::size_t bytes, double percent, st
   struct Encoded {
     std::unique_ptr<delta::PieceEncoder> encoder;
     delta::EncodedPieces pieces;
-    std::vector<delta::PieceView> views;
+    delta::Expander expander;
     std::optional<delta::Stage> stage; ///< over the snapshot, which it only reads
   };
-  std::vector<Encoded> all(ways.size());
-  for (std::size_t w = 0; w < ways.size(); ++w) {
+  const auto possible = possible_ways();
+  std::vector<Encoded> all(possible.size());
+  for (std::size_t w = 0; w < possible.size(); ++w) {
     Encoded& encoded = all[w];
-    encoded.encoder = std::make_unique<delta::PieceEncoder>(piece_limit, ways[w].encoding);
+    const delta::Encoding& encoding = possible[w].encoding;
+    encoded.encoder =
+      std::make_unique<delta::PieceEncoder>(encoding.compress ? delta::most_plain_bytes : piece_limit, encoding);
     encoded.pieces = encode(*encoded.encoder, found);
-    auto views = read_all(encoded.pieces.bytes, found.block);
-    if (!views)
-      return pass_on(std::move(views));
-    encoded.views = std::move(*views);
-    if (auto right = check(encoded.views, found, fmt::format("{}, {:g} %", ways[w].name, percent)); !right)
+    if (auto right = check(encoded.pieces.bytes, found, fmt::format("{}, {:g} %", possible[w].name, percent)); !right)
       return right;
-    contenders.push_back({{}, [&](std::size_t) { keep(encode(*encoded.encoder, found).bytes.size()); }});
-    contenders.push_back({{}, [&](std::size_t) { keep(read_all(encoded.pieces.bytes, found.block)->size()); }});
     const delta::BoundBlock bound{&found.block, found.weights.snapshot()};
     encoded.stage.emplace(std::span(&bound, 1), ~std::uint64_t{0});
-    contenders.push_back({{}, [&](std::size_t) { (void)decode(encoded.views, *encoded.stage); }});
+    contenders.push_back({{}, [&](std::size_t) { keep(encode(*encoded.encoder, found).bytes.size()); }});
+    contenders.push_back(
+      {{}, [&](std::size_t) { (void)read_all(encoded.pieces.bytes, found.block, encoded.expander); }});
+    contenders.push_back(
+      {{}, [&](std::size_t) { (void)decode(encoded.pieces.bytes, found.block, encoded.expander, *encoded.stage); }});
   }
   const Turns turns = take_turns(contenders, 1, runs);
-  for (std::size_t w = 0; w < ways.size(); ++w) {
-    const std::string input = fmt::format("{:g} % changed, {}", percent, ways[w].name);
+  for (std::size_t w = 0; w < possible.size(); ++w) {
+    const std::string input = fmt::format("{:g} % changed, {}", percent, possible[w].name);
     const auto weights = static_cast<double>(bytes);
-    report.rows.push_back(row_of("encode", input, weights, turns[2 + 3 * w], "memcmp", turns[0]));
+    report.rows.push_back(row_of("encode", input, weights, turns[2 + 3 * w], turns));
     report.rows.back().figures.push_back({"size", "a change", "B",
                                           static_cast<double>(all[w].pieces.bytes.size()) /
                                             static_cast<double>(std::max<std::size_t>(1, found.positions.size())),
                                           true});
-    report.rows.push_back(row_of("check", input, weights, turns[3 + 3 * w], "memcpy", turns[1]));
-    report.rows.push_back(row_of("decode", input, weights, turns[4 + 3 * w], "memcpy", turns[1]));
+    report.rows.push_back(row_of("check", input, weights, turns[3 + 3 * w], turns));
+    report.rows.push_back(row_of("decode", input, weights, turns[4 + 3 * w], turns));
   }
   return {};
 }

@@ -32,6 +32,7 @@ delta::Encoding encoding_of(const config::FlushBucket& choices) {
                 static_cast<int>(config::PositionChoice::dense) == static_cast<int>(delta::PositionCodec::dense) + 1);
   delta::Encoding encoding;
   encoding.ulp = choices.values != config::ValueChoice::raw;
+  encoding.compress = choices.compression == config::Compression::zstd;
   if (choices.positions != config::PositionChoice::automatic)
     encoding.positions = static_cast<delta::PositionCodec>(static_cast<int>(choices.positions) - 1);
   return encoding;
@@ -92,8 +93,9 @@ Result<void> OwnKernels::compile(const std::string& topology, const std::vector<
   if (!compiled)
     return pass_on(std::move(compiled));
   layout_ = std::move(*compiled);
-  const auto limit = sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
-                                       size_of(DType::bf16));
+  const auto limit =
+    sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap,
+                      size_of(DType::bf16), actors.flush_bucket.compression == config::Compression::zstd);
   if (!limit)
     return tl::make_unexpected(limit.error());
   piece_limit_ = *limit;
@@ -158,6 +160,7 @@ void OwnKernels::receive() {
 Result<delta::Digest> OwnKernels::decode(std::uint32_t worker) {
   stages_[worker].clear();
   delta::Digest change = 0;
+  delta::Expander expander;
   for (std::size_t item = 0; item < items_.size(); ++item) {
     std::span<const std::byte> rest(received_[worker * items_.size() + item]);
     while (!rest.empty()) {
@@ -165,7 +168,7 @@ Result<delta::Digest> OwnKernels::decode(std::uint32_t worker) {
       if (!header)
         return tl::make_unexpected(header.error());
       const std::uint32_t number = bound_[worker][header->block];
-      const auto piece = delta::read_piece(rest.first(header->bytes), layout_.workers[worker][number]);
+      const auto piece = delta::read_piece(rest.first(header->bytes), layout_.workers[worker][number], &expander);
       if (!piece)
         return tl::make_unexpected(piece.error());
       const auto added = stages_[worker].add(number, *piece);

@@ -1,8 +1,8 @@
 // Any changes, through the encoder and back. Input: a block (block.hpp); u8 encoding: bits 0..2 a forced position codec
-// (6 and 7: none), bit 3 no ulp lane, bit 4 the encoder has all values at hand, bit 5 it may not see the base, bit 6
-// all values are sent, bit 7 the piece limit is the least; u16 more bytes of piece limit; u16 first element and u16
-// elements of the range (modulo); then changes, each a u8 gap, a u8 run and a u8 how: below 128 a step in bits, else
-// other bits.
+// (6: none; 7: none, and pieces are compressed), bit 3 no ulp lane, bit 4 the encoder has all values at hand, bit 5 it
+// may not see the base, bit 6 all values are sent, bit 7 the piece limit is the least; u16 more bytes of piece limit;
+// u16 first element and u16 elements of the range (modulo); then changes, each a u8 gap, a u8 run and a u8 how: below
+// 128 a step in bits, else other bits.
 #include "delta/piece.hpp"
 
 #include "block.hpp"
@@ -82,6 +82,7 @@ bool accepts(std::span<const std::byte> bytes) {
   if ((how & 7) < delta::position_codecs)
     encoding.positions = static_cast<delta::PositionCodec>(how & 7);
   encoding.ulp = (how & 8) == 0;
+  encoding.compress = (how & 7) == 7 && delta::can_compress();
   const std::size_t more = input.u16();
   const std::size_t limit = delta::least_piece_limit(size) + ((how & 128) != 0 ? 0 : more);
   const std::uint64_t first = input.u16() % elements;
@@ -102,11 +103,12 @@ bool accepts(std::span<const std::byte> bytes) {
   require(pieces.bytes.size() <= delta::worst_case_bytes(count, size, limit), "no more bytes than the worst case");
   require(pieces.ends.empty() ? pieces.bytes.empty() : pieces.ends.back() == pieces.bytes.size(), "pieces fill bytes");
 
+  delta::Expander expander;
   std::size_t at = 0;
   std::uint64_t changed = 0;
   for (const std::uint64_t end : pieces.ends) {
     require(end - at <= limit, "no piece passes the limit");
-    const auto piece = delta::read_piece(std::span(pieces.bytes).subspan(at), block);
+    const auto piece = delta::read_piece(std::span(pieces.bytes).subspan(at), block, &expander);
     require(piece.has_value(), "our own pieces are read");
     require(piece->bytes == end - at, "a piece ends where the encoder says");
     require(piece->first >= first || piece->kind != delta::PieceKind::values, "values are of the range");

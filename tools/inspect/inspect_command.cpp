@@ -16,7 +16,7 @@ namespace deltawire::inspect {
 
 namespace {
 
-constexpr std::array kinds{"delta", "values", "ulp delta"};
+constexpr std::array kinds{"delta", "values", "ulp delta", "compressed"};
 
 struct Piece {
   std::uint32_t block = 0;

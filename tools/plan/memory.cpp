@@ -1,5 +1,6 @@
 #include "memory.hpp"
 
+#include "delta/compression.hpp"
 #include "replay/numbers.hpp"
 
 #include <algorithm>
@@ -43,6 +44,9 @@ PeersMemory rank_memory(const config::Topology& topology, const Graph& graph, Pe
     add_bound(memory, "flushes: one packed, one on the wire", "actors.flush_bucket.cap",
               multiply_cap(flush_payload(topology), 2));
   }
+  if (actors.flush_bucket.compression == config::Compression::zstd)
+    add_bound(memory, "pieces that are compressed", "actors.differ.count",
+              multiply_cap(2 * delta::most_plain_bytes, actors.differ.count));
   add_bound(memory, "positions of earlier captures", "actors.snapshotter.log", actors.snapshotter.log);
   if (coverage != nullptr) {
     const std::size_t first = peers == Peers::root ? 0 : 1;
@@ -55,6 +59,8 @@ PeersMemory worker_memory(const config::Topology& topology, const Graph& graph) 
   PeersMemory memory{Peers::workers, graph.workers, {}, 0, 0};
   add_bound(memory, "staged until the commit", "actors.applier.stage", topology.actors.applier.stage);
   add_bound(memory, "the flush that arrives", "actors.flush_bucket.cap", flush_payload(topology));
+  if (topology.actors.flush_bucket.compression == config::Compression::zstd)
+    add_bound(memory, "a piece that is expanded", "", 2 * delta::most_plain_bytes);
   return memory;
 }
 

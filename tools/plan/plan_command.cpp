@@ -12,7 +12,8 @@ namespace deltawire::plan {
 namespace {
 
 Result<std::size_t> piece_limit(const config::Actors& actors, std::size_t largest) {
-  return sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, largest);
+  return sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, largest,
+                           actors.flush_bucket.compression == config::Compression::zstd);
 }
 
 /// Refuses whatever start-up would: the layout, and caps that hold no element of the largest dtype.

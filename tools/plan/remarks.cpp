@@ -14,7 +14,8 @@ namespace deltawire::plan {
 namespace {
 
 Result<std::size_t> limit_of(const config::Actors& actors, std::size_t element) {
-  return sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, element);
+  return sync::piece_limit(actors.differ.inflight, actors.gather_queue.max_round, actors.flush_bucket.cap, element,
+                           actors.flush_bucket.compression == config::Compression::zstd);
 }
 
 /// The sizes that matter, of the checkpoint's chunks or of full ones of 2-byte elements.
@@ -80,8 +81,11 @@ private:
     const auto* binding =
       std::min_element(caps.begin(), caps.end(), [](auto& a, auto& b) { return a.second < b.second; });
     const bool own = binding->second > sizes_.piece_limit;
+    const char* most = actors_.flush_bucket.compression == config::Compression::zstd
+                         ? "the most that is compressed at a time"
+                         : "the most there is";
     say("A piece is at most {} ({}): pieces are never cut on their way.", cap_text(sizes_.piece_limit),
-        own ? "the most there is" : binding->first);
+        own ? most : binding->first);
   }
 
   void chunk() {

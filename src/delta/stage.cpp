@@ -162,8 +162,8 @@ struct Stage::Listing {
   }
 };
 
-Stage::Stage(std::span<const BoundBlock> bound, std::uint64_t cap)
-  : bindings_(bound.begin(), bound.end()), listing_(std::make_unique<Listing>()), cap_(cap) {}
+Stage::Stage(std::span<const BoundBlock> bound, std::uint64_t cap, bool digests)
+  : bindings_(bound.begin(), bound.end()), listing_(std::make_unique<Listing>()), cap_(cap), digests_(digests) {}
 
 Stage::~Stage() = default;
 Stage::Stage(Stage&& other) noexcept = default;
@@ -230,13 +230,14 @@ Result<Digest> Stage::add_range(std::uint32_t block, const PieceView& piece) {
     Record& record = **opened;
     record.local = static_cast<layout::Index>(first);
     std::memcpy(&record + 1, values, record.count * size);
-    for_each_stretch(binding.local, binding.walk, first, record.count, size,
-                     [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
-                       const layout::Index slot_stride = binding.walk.slot_stride();
-                       change += kernels::digest_run(values + index * size, 1, count, size, slot, slot_stride);
-                       change -=
-                         kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
-                     });
+    if (digests_)
+      for_each_stretch(binding.local, binding.walk, first, record.count, size,
+                       [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
+                         const layout::Index slot_stride = binding.walk.slot_stride();
+                         change += kernels::digest_run(values + index * size, 1, count, size, slot, slot_stride);
+                         change -=
+                           kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
+                       });
     first += record.count;
     values += record.count * size;
   }
@@ -261,11 +262,12 @@ Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
     if (!read_record(piece.kind, head, record, span, size, positions, ulp))
       return false;
     const auto all = std::span<const std::uint16_t>(positions).first(head.changes);
-    for_each_run_of(
-      walk, first, all,
-      [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
-        kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before.data() + at * size);
-      });
+    if (digests_ || head.ulp)
+      for_each_run_of(
+        walk, first, all,
+        [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
+          kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before.data() + at * size);
+        });
     const std::byte* values = after.data();
     if (head.ulp) {
       std::memcpy(after.data(), before.data(), head.changes * size);
@@ -281,9 +283,10 @@ Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
                     [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
                       if (!room)
                         return;
-                      change +=
-                        kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
-                                                  group, size, before.data() + at * size, values + at * size);
+                      if (digests_)
+                        change +=
+                          kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
+                                                    group, size, before.data() + at * size, values + at * size);
                       room = listed ? list(block, run, origin, group, values + at * size)
                                     : add_tile(block, run, origin, group, values + at * size);
                     });

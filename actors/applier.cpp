@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace deltawire::actors {
 namespace {
@@ -45,12 +46,13 @@ void index_blocks(ApplierState& state) {
     bound.push_back(bound_block(work, b));
   if (state.stage)
     state.high_water.remove(state.stage->held());
-  state.stage.emplace(bound, work.stage_cap);
+  state.stage.emplace(bound, work.stage_cap, work.verify);
   state.taken.assign(bound.size(), 0);
   state.found.assign(bound.size(), 0);
 }
 
 void forget_delivery(ApplierState& state) {
+  state.suspect = false;
   state.stage->clear();
   state.manifest.reset();
   for (ApplierState::CellCopy& copy : state.cell_copies)
@@ -203,9 +205,8 @@ std::string cell_name(const WorkerWork& work, const ApplierState::CellCopy& copy
                      work.slots[work.cells[copy.cell].slot].name, copy.cell);
 }
 
-/// Compares what each copy's digest will be (or is) with the manifest.
-Result<void> compare_digests(const ApplierState& state, const char* when) {
-  const auto& expected = state.manifest->digests; // sorted by cell
+/// Compares what each copy's digest will be (or is) with the root's.
+Result<void> compare_digests(const ApplierState& state, const sync::Digests& expected, std::string_view when) {
   for (const ApplierState::CellCopy& copy : state.cell_copies) {
     const auto at = std::lower_bound(expected.begin(), expected.end(), copy.cell,
                                      [](const auto& entry, std::uint32_t cell) { return entry.first < cell; });
@@ -218,7 +219,18 @@ Result<void> compare_digests(const ApplierState& state, const char* when) {
   return {};
 }
 
-/// Digests of a seed, read back from memory.
+/// What is told of the copies of these cells.
+sync::Digests digests_of(const ApplierState& state, const sync::Digests& cells) {
+  sync::Digests digests;
+  for (const ApplierState::CellCopy& copy : state.cell_copies)
+    if (std::binary_search(cells.begin(), cells.end(), std::pair{copy.cell, delta::Digest{0}},
+                           [](const auto& a, const auto& b) { return a.first < b.first; }))
+      digests.emplace_back(copy.cell, copy.digest + copy.change);
+  std::sort(digests.begin(), digests.end());
+  return digests;
+}
+
+/// Digests of all memory, read anew, as the changes of copies that have none otherwise.
 void read_back_all(ApplierState& state) {
   for (ApplierState::CellCopy& copy : state.cell_copies)
     copy.change = 0;
@@ -226,20 +238,29 @@ void read_back_all(ApplierState& state) {
     state.cell_copies[state.copy_of[b]].change += delta::digest_of(bound_block(*state.work, b));
 }
 
+/// Where update.verify is "off", nothing is.
+Result<void> verify(ApplierState& state) {
+  if (!state.work->verify)
+    return {};
+  if (state.protocol.in_place())
+    read_back_all(state); // of a delta, staging has added up what memory and stage make
+  return compare_digests(state, state.manifest->digests,
+                         state.protocol.in_place() ? "in memory" : "of memory and stage");
+}
+
 void verify_if_complete(Self self) {
   ApplierState& state = self->state;
   if (!state.protocol.complete())
     return;
   const telemetry::TimePoint begin = telemetry::now();
-  if (state.protocol.in_place())
-    read_back_all(state); // of a delta, staging has added up what memory and stage make
-  const auto compared = compare_digests(state, state.protocol.in_place() ? "in memory" : "of memory and stage");
+  const auto compared = verify(state);
   const telemetry::TimePoint end = telemetry::now();
   state.staging.begin =
     state.staging.begin > state.staging.end ? begin.time_since_epoch().count() : state.staging.begin;
   state.staging.end = end.time_since_epoch().count();
   state.work->recorder->span(state.lane, "verify", begin, end);
   if (!compared) {
+    state.suspect = true;
     if (state.protocol.in_place())
       state.protocol.spoiled();
     return fail_delivery(self, compared.error(), state.protocol.delivery());
@@ -250,6 +271,10 @@ void verify_if_complete(Self self) {
 /// Exchanges and reads back: what each copy's digest has changed by, as memory has it now. Everything is exchanged
 /// before anything is read, so that a piece that was written over shows.
 void exchange_and_read_back(ApplierState& state) {
+  if (!state.work->verify) {
+    state.stage->exchange({});
+    return state.protocol.applied();
+  }
   std::fill(state.taken.begin(), state.taken.end(), 0);
   std::fill(state.found.begin(), state.found.end(), 0);
   state.stage->exchange(state.taken);
@@ -274,21 +299,21 @@ void commit(Self self, const wire::Commit& message) {
     state.protocol.applied();
   else
     exchange_and_read_back(state);
-  delta::Digest sum = 0;
-  for (const ApplierState::CellCopy& copy : state.cell_copies)
-    sum += copy.digest + copy.change;
   const telemetry::TimePoint end = telemetry::now();
   state.committing = {begin.time_since_epoch().count(), end.time_since_epoch().count()};
   state.work->recorder->span(state.lane, "commit", begin, end,
                              {{"version", static_cast<std::int64_t>(state.protocol.target())}});
-  if (auto compared = compare_digests(state, "read back from memory"); !compared)
-    return fail_delivery(self, compared.error(), message.delivery);
+  if (state.work->verify)
+    if (auto compared = compare_digests(state, state.manifest->digests, "read back from memory"); !compared) {
+      state.suspect = true;
+      return fail_delivery(self, compared.error(), message.delivery);
+    }
   wire::Applied applied;
   applied.delivery = message.delivery;
   applied.version = state.protocol.target();
   for (const std::uint64_t elements : state.written)
     applied.elements += elements;
-  applied.digest = sum;
+  applied.digests = digests_of(state, state.manifest->digests);
   applied.stage = state.staging;
   applied.commit = state.committing;
   applied.applier_peak = state.high_water.peak();
@@ -335,16 +360,74 @@ void release(Self self, const wire::Release& message) {
   state.control->send(*released, message.delivery);
 }
 
+/// Reads all of memory again: is it the version that is served?
+bool holds_what_it_serves(ApplierState& state) {
+  read_back_all(state);
+  bool right = true;
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    right = std::exchange(copy.change, 0) == copy.digest && right;
+  return right;
+}
+
 void undo(Self self, const wire::Undo& message) {
   ApplierState& state = self->state;
-  const auto undoing = state.protocol.undo(message);
+  auto undoing = state.protocol.undo(message);
   if (!undoing)
     return fail_delivery(self, undoing.error(), message.delivery);
   if (undoing->exchange_back)
     state.stage->exchange({});
+  const bool suspect = state.suspect;
   forget_delivery(state);
+  // A delivery whose digests came out wrong may have met memory that somebody else has written to: no later one would
+  // fare better, so that only a seed helps.
+  if (suspect && state.protocol.state() == sync::WorkerState::serving && !holds_what_it_serves(state)) {
+    state.protocol.spoiled();
+    undoing->answer.version = 0;
+    state.work->version.store(0, std::memory_order_release);
+  }
   state.paused_ns = 0;
   state.control->send(undoing->answer, message.delivery);
+}
+
+// Audits
+// -----------------------------------------------------------------------------------------------------------
+
+/// Reads all of memory again. The engine need not pause: nothing is written.
+void audit(Self self, const wire::Audit& message) {
+  ApplierState& state = self->state;
+  if (auto auditing = state.protocol.audit(message); !auditing)
+    return refuse(state, auditing.error(), 0);
+  const telemetry::TimePoint begin = telemetry::now();
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.digest = 0;
+  read_back_all(state);
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.digest = std::exchange(copy.change, 0);
+  const auto compared = compare_digests(state, message.digests, "in memory");
+  state.work->recorder->span(state.lane, "audit", begin, telemetry::now(),
+                             {{"version", static_cast<std::int64_t>(message.version)}});
+  state.protocol.audited(message, compared.has_value());
+  if (state.protocol.state() == sync::WorkerState::dirty)
+    state.work->version.store(0, std::memory_order_release);
+  wire::Audited audited;
+  audited.audit = message.audit;
+  audited.version = state.protocol.foreign() ? 0 : state.protocol.version();
+  audited.digests = digests_of(state, message.digests);
+  if (!compared)
+    audited.error = compared.error().message;
+  state.control->send(audited);
+}
+
+/// Memory is the version that was audited: it is served as it is.
+void adopt(Self self, const wire::Adopt& message) {
+  ApplierState& state = self->state;
+  const bool is_served = !state.protocol.foreign() && state.protocol.version() == message.version;
+  if (auto adopted = state.protocol.adopt(message); !adopted)
+    return refuse(state, adopted.error(), 0);
+  if (is_served)
+    return;
+  if (const auto told = serve(state); !told)
+    refuse(state, told.error(), 0);
 }
 
 // From root to root
@@ -435,6 +518,10 @@ void on_frame(Self self, const FrameArrived& frame) {
     return handle<wire::Release>(self, frame, [self](const auto& message) { release(self, message); });
   case wire::Undo::type:
     return handle<wire::Undo>(self, frame, [self](const auto& message) { undo(self, message); });
+  case wire::Audit::type:
+    return handle<wire::Audit>(self, frame, [self](const auto& message) { audit(self, message); });
+  case wire::Adopt::type:
+    return handle<wire::Adopt>(self, frame, [self](const auto& message) { adopt(self, message); });
   case wire::Settle::type:
     return handle<wire::Settle>(self, frame, [self](const auto& message) { settle(self, message); });
   default:

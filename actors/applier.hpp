@@ -9,6 +9,7 @@
 #include "actors/port.hpp"
 #include "delta/stage.hpp"
 #include "deltawire/deltawire.hpp"
+#include "sync/audit.hpp"
 #include "sync/worker.hpp"
 #include "telemetry/metrics.hpp"
 #include "telemetry/trace.hpp"
@@ -53,6 +54,7 @@ struct WorkerWork {
   std::vector<layout::SlotSpec> slots;
   std::vector<layout::Cell> cells;
   std::uint64_t stage_cap = 0;
+  bool verify = true; ///< digests of what is staged and written are checked
   std::function<void()> on_pause;
   std::function<void(Version, std::span<const Change>)> on_commit;
   std::atomic<Version> version{0}; ///< served; read by the facade
@@ -88,6 +90,7 @@ struct ApplierState {
 
   // the running delivery
   std::optional<wire::Seal> manifest;
+  bool suspect = false; ///< its digests came out wrong, and it is not undone yet: who knows what memory held
   std::vector<std::uint64_t> written; ///< elements, by parameter
   wire::Span staging, committing;
   std::int64_t paused_ns = 0;

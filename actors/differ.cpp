@@ -48,6 +48,17 @@ void encode_catch_up(const std::vector<RankWork::CaptureLog>& logs, const ChunkT
   delta::encode_logged(*owned.block, owned.snapshot, range.first, range.count, united, encoder);
 }
 
+/// Digests of the chunk as the snapshot holds it now.
+void audit(const RankWork& rank, const ChunkTask& task, ChunkWorked& worked) {
+  std::map<std::uint32_t, delta::Digest> digests;
+  for (const ChunkRange& range : rank.chunks[task.hand_out.chunk].ranges) {
+    const layout::Block& block = rank.blocks[range.block];
+    const std::byte* snapshot = rank.memory.snapshot.data() + rank.memory.snapshot_offsets[range.block];
+    digests[block.cell] += delta::digest_of_snapshot(block, snapshot, range.first, range.count);
+  }
+  worked.digest_changes.assign(digests.begin(), digests.end());
+}
+
 /// Does the chunk's work on memory; changes and digests go into `worked`, pieces into the encoder.
 void work_on(RankWork& rank, const ChunkTask& task, delta::PieceEncoder& encoder, ChunkWorked& worked) {
   const Chunk& chunk = rank.chunks[task.hand_out.chunk];
@@ -117,6 +128,14 @@ DifferActor::behavior_type differ(DifferActor::stateful_pointer<DifferState> sel
       worked.version = task.version;
       worked.hand_out = task.hand_out;
       const telemetry::TimePoint begin = telemetry::now();
+      if (task.audit) {
+        worked.audit = true;
+        audit(*state.work, task, worked);
+        state.work->recorder->span(
+          state.lane, "audit", begin, telemetry::now(),
+          {{"version", static_cast<std::int64_t>(task.version)}, {"chunk", task.hand_out.chunk}});
+        return self->send(state.colleagues->snapshotter, std::move(worked));
+      }
       work_on(*state.work, task, *state.encoder, worked);
       delta::EncodedPieces pieces = state.encoder->take();
       const telemetry::TimePoint end = telemetry::now();

@@ -126,6 +126,10 @@ void grant_rounds(Self self) {
 /// Root: whatever can happen now.
 void advance_root(Self self) {
   GatherQueueState& state = self->state;
+  if (auto totals = state.root->known()) {
+    const std::int64_t captured = state.captured_ns[sync::version_of_gather(totals->gather)];
+    self->send(state.colleagues->sender, CaptureKnown{std::move(*totals), captured});
+  }
   grant_rounds(self);
   while (state.root->window_ended()) {
     self->send(state.colleagues->flush_bucket, WindowGathered{state.gathering, state.windows_gathered++});
@@ -323,7 +327,7 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
       state.begun_ns = telemetry::now_ns();
       state.gather = {};
       state.windows_gathered = 0;
-      state.root->begin(begin.gather);
+      state.root->begin(begin.gather, begin.held);
       advance_root(self);
     },
     [self](const GatherDrop& drop) {

@@ -87,6 +87,13 @@ struct CaptureCancel {};
 struct CaptureDone {
   std::uint64_t version = 0;
 };
+/// Read the whole snapshot again, once nothing else needs it.
+struct SnapshotAudit {};
+/// Which is done. On the root to the Sender, by the supervisor.
+struct SnapshotAudited {
+  std::uint32_t rank = 0;
+  wire::AuditReport report;
+};
 /// What an update must bring beside its own changes. Comes before the request of the capture after it.
 struct UpdatePlanned {
   wire::NextUpdate next;
@@ -100,6 +107,7 @@ struct ChunkTask {
   std::uint64_t version = 0;
   sync::CaptureWalk::HandOut hand_out;
   bool all = false;                                  ///< all values, not the changes
+  bool audit = false;                                ///< no work but to read the snapshot and tell its digests
   std::uint64_t keep_logs_after = 0;                 ///< capture: older logs of the chunk go
   std::uint64_t base = 0;                            ///< catch-up: of the logs after this version
   std::shared_ptr<const sync::CaptureParts> parts{}; ///< capture: what of the chunk takes part; null: all of it
@@ -111,6 +119,7 @@ struct ChunkWorked {
   std::uint64_t encoded = 0;                                           ///< bytes on their way to GatherQueue
   std::uint64_t log_bytes = 0;                                         ///< of the capture's log
   std::vector<std::pair<std::uint32_t, std::uint64_t>> digest_changes; ///< (cell, change)
+  bool audit = false;                                                  ///< these are the digests of the snapshot
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 struct ChunkEncoded {
@@ -143,6 +152,12 @@ struct UpdateBegin {
 };
 struct GatherBegin {
   std::uint64_t gather = 0;
+  bool held = false; ///< to GatherQueue: for now only CaptureKnown is wanted; the gather is begun again, or dropped
+};
+/// Every rank has reported the version of a held gather. Its GatherFinished does not tell that again.
+struct CaptureKnown {
+  sync::GatherTotals totals;
+  std::int64_t captured_ns = 0;
 };
 struct GatherDrop {
   std::uint64_t gather = 0;
@@ -210,6 +225,10 @@ struct UpdateAbort {
   std::uint64_t version = 0;
   Failure reason;
 };
+/// The ranks ask that workers and ranks read all of their memory again. Between updates only.
+struct AuditBegin {
+  std::int64_t asked_ns = 0; ///< when the root's audit() was called
+};
 /// Nothing is heard of a worker, or again.
 struct WorkerSilent {
   std::uint32_t worker = 0;
@@ -247,6 +266,10 @@ struct ConnectRequest {
   std::shared_ptr<Answer> answer;
 };
 struct PublishRequest {
+  std::shared_ptr<TicketPromise> ticket;
+};
+/// After every publish of this rank has been reported.
+struct AuditRequest {
   std::shared_ptr<TicketPromise> ticket;
 };
 struct CloseRequest {
@@ -301,6 +324,11 @@ CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CloseRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdatePart))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureAborted))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateAbort))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::SnapshotAudit))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::SnapshotAudited))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::CaptureKnown))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::AuditBegin))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::AuditRequest))
 CAF_END_TYPE_ID_BLOCK(deltawire_messages)
 
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::FrameArrived)
@@ -348,6 +376,11 @@ DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CloseRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdatePart)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureAborted)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateAbort)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::SnapshotAudit)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::SnapshotAudited)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::CaptureKnown)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::AuditBegin)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::AuditRequest)
 
 namespace deltawire::actors {
 
@@ -364,6 +397,7 @@ using SnapshotterActor =
   caf::typed_actor<caf::reacts_to<CaptureRequest>, ///< capture as soon as the last capture is read out of the snapshot
                    caf::reacts_to<UpdatePart>,     ///< of a capture that runs, or of a later one
                    caf::reacts_to<CaptureCancel>,  ///< forget captures that have not started, end one that is open
+                   caf::reacts_to<SnapshotAudit>,  ///< read all of it again; audits of updates need no asking
                    caf::reacts_to<UpdatePlanned>,  ///< a catch-up, and which logs are needed no more
                    caf::reacts_to<GatherDropped>,  ///< encode no more of it
                    caf::reacts_to<ChunkWorked>,    ///< a Differ is done with a chunk
@@ -394,19 +428,22 @@ using FlushBucketActor = caf::typed_actor<caf::reacts_to<GatherBegin>,    ///< s
 
 /// Root: delivers flushes to the workers, keeps the record of each.
 using SenderActor =
-  caf::typed_actor<caf::reacts_to<UpdateBegin>,    ///< deliver an update, to whom it fits
-                   caf::reacts_to<GatherFinished>, ///< what the ranks reported
-                   caf::reacts_to<FlushSealed>,    ///< send it once the workers are ready
-                   caf::reacts_to<DeliverySealed>, ///< the final manifest
-                   caf::reacts_to<FrameArrived>,   ///< what workers answer
-                   caf::reacts_to<PortClosed>,     ///< a worker is gone
-                   caf::reacts_to<WorkersMet>,     ///< once, before the first update: settle what is in doubt
-                   caf::reacts_to<WorkerJoined>,   ///< a worker is back, or its new process in place of the old
-                   caf::reacts_to<WorkerSilent>,   ///< a worker is not heard of, or again
-                   caf::reacts_to<DeliveryAbort>,  ///< the trainer cannot go on
-                   caf::reacts_to<UpdateAbandon>,  ///< fold it into the next one
-                   caf::reacts_to<UpdateAbort>,    ///< a rank has left it half done
-                   caf::reacts_to<Tick>,           ///< deadlines
+  caf::typed_actor<caf::reacts_to<UpdateBegin>,     ///< deliver an update, to whom it fits
+                   caf::reacts_to<CaptureKnown>,    ///< the digests of a version whose values nobody was sent yet
+                   caf::reacts_to<AuditBegin>,      ///< have all memory read again
+                   caf::reacts_to<SnapshotAudited>, ///< a rank has
+                   caf::reacts_to<GatherFinished>,  ///< what the ranks reported
+                   caf::reacts_to<FlushSealed>,     ///< send it once the workers are ready
+                   caf::reacts_to<DeliverySealed>,  ///< the final manifest
+                   caf::reacts_to<FrameArrived>,    ///< what workers answer
+                   caf::reacts_to<PortClosed>,      ///< a worker is gone
+                   caf::reacts_to<WorkersMet>,      ///< once, before the first update: settle what is in doubt
+                   caf::reacts_to<WorkerJoined>,    ///< a worker is back, or its new process in place of the old
+                   caf::reacts_to<WorkerSilent>,    ///< a worker is not heard of, or again
+                   caf::reacts_to<DeliveryAbort>,   ///< the trainer cannot go on
+                   caf::reacts_to<UpdateAbandon>,   ///< fold it into the next one
+                   caf::reacts_to<UpdateAbort>,     ///< a rank has left it half done
+                   caf::reacts_to<Tick>,            ///< deadlines
                    caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
 /// Worker: verifies, stages, commits into the bound memory.
@@ -417,11 +454,13 @@ using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>, ///< deliver
 
 /// Trainer rank: meets the others, wires and watches the actors above, turns failures into outcomes.
 using TrainerSupervisorActor =
-  caf::typed_actor<caf::reacts_to<ConnectRequest>, ///< meet everyone and agree
-                   caf::reacts_to<PublishRequest>, ///< an update
-                   caf::reacts_to<UpdatePart>,     ///< for the Snapshotter, after the update that it is a part of
-                   caf::reacts_to<CaptureAborted>, ///< root: a rank has left an update half done
-                   caf::reacts_to<CloseRequest>,   ///< say goodbye, stop everything
+  caf::typed_actor<caf::reacts_to<ConnectRequest>,  ///< meet everyone and agree
+                   caf::reacts_to<PublishRequest>,  ///< an update
+                   caf::reacts_to<UpdatePart>,      ///< for the Snapshotter, after the update that it is a part of
+                   caf::reacts_to<AuditRequest>,    ///< an audit
+                   caf::reacts_to<SnapshotAudited>, ///< for the Sender, wherever that is
+                   caf::reacts_to<CaptureAborted>,  ///< root: a rank has left an update half done
+                   caf::reacts_to<CloseRequest>,    ///< say goodbye, stop everything
                    caf::reacts_to<PortOpened>, caf::reacts_to<FrameArrived>, caf::reacts_to<PortClosed>,
                    caf::reacts_to<CaptureDone>, caf::reacts_to<UpdateAbandoned>, caf::reacts_to<UpdateOver>,
                    caf::reacts_to<FailureReport>, caf::reacts_to<Tick>>;

@@ -32,7 +32,7 @@ caf::actor Routes::find(std::uint16_t type) const {
   if ((type >= wire::CaptureReport::type && type <= wire::Grant::type) || type == wire::Drop::type ||
       type == static_cast<std::uint16_t>(wire::FrameType::round))
     return gather_;
-  if ((type >= wire::Begin::type && type <= wire::Settle::type) ||
+  if ((type >= wire::Begin::type && type <= wire::Adopt::type) ||
       type == static_cast<std::uint16_t>(wire::FrameType::flush))
     return delivery_;
   return supervisor_;

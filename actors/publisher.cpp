@@ -52,8 +52,8 @@ Outcome outcome_of(const wire::DeliveryReport& report) {
                         report.high_water.applier};
   for (const wire::WorkerReport& worker : report.workers)
     outcome.workers.push_back({worker.index, worker.version, worker.state, worker.bytes, worker.digest_ok != 0,
-                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error, worker.flushes,
-                               worker.pieces});
+                               static_cast<double>(worker.pause_ns) * 1e-9, worker.error, worker.flushes, worker.pieces,
+                               worker.delivery, worker.matched != 0, worker.audited != 0});
   return outcome;
 }
 
@@ -317,6 +317,25 @@ std::shared_ptr<actors::TicketPromise> Publisher::Implementation::start(std::uin
     tickets.erase(tickets.begin()); // at most two run at a time; older ones are over
   caf::anon_send(supervisor, actors::PublishRequest{promise});
   return promise;
+}
+
+Outcome Publisher::audit() {
+  Implementation& self = *implementation_;
+  self.check("audit()");
+  if (self.open)
+    throw Error(Code::call_order,
+                fmt::format("audit() while the update to version {} is open: finish() it, or leave the "
+                            "scope of its Update",
+                            self.open->promise->version));
+  if (self.version == 0)
+    throw Error(Code::call_order, "audit() before the first publish(): there is nothing to compare with");
+  for (const auto& ticket : self.tickets)
+    (void)ticket->wait_report();
+  auto promise = std::make_shared<actors::TicketPromise>();
+  promise->version = self.version;
+  promise->published_ns = telemetry::now_ns();
+  caf::anon_send(self.supervisor, actors::AuditRequest{promise});
+  return outcome_of(promise->wait_report());
 }
 
 /// In words, for a message.

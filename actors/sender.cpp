@@ -12,6 +12,8 @@ namespace {
 using Self = SenderActor::stateful_pointer<SenderState>;
 
 void carry_out(Self self, const sync::RootDelivery::Actions& actions);
+void begin_catch_up(Self self);
+void matched(Self self);
 
 Failure superseded(std::uint64_t version) {
   return {Code::superseded, fmt::format("the update to version {} was given up for the next one, which brings its "
@@ -81,6 +83,7 @@ void take_totals(SenderState& state, const GatherFinished& finished) {
   const sync::GatherTotals& totals = finished.totals;
   for (const auto& [cell, change] : totals.digest_changes)
     state.digests[cell] += change;
+  state.digests_version = sync::version_of_gather(totals.gather);
   if (!state.updating || sync::version_of_gather(totals.gather) != state.begun.version)
     return;
   wire::DeliveryReport& report = state.report;
@@ -102,23 +105,44 @@ void take_totals(SenderState& state, const GatherFinished& finished) {
   report.high_water.gather_queue = totals.gather_queue_peak;
 }
 
+std::vector<std::uint32_t> all_cells(const SenderState& state) {
+  std::vector<std::uint32_t> cells(state.digests.size());
+  std::iota(cells.begin(), cells.end(), 0);
+  return cells;
+}
+
+/// Of those of `cells` that the worker holds.
+sync::Digests digests_of(const SenderState& state, std::uint32_t worker, const std::vector<std::uint32_t>& cells) {
+  sync::Digests own;
+  for (const std::uint32_t cell : cells)
+    if (state.settings.routes->meets(worker, cell))
+      own.emplace_back(cell, state.digests[cell]);
+  return own;
+}
+
 void send_manifest(Self self) {
   SenderState& state = self->state;
   state.manifest_sent = true;
-  // Of a delta, the cells that changed; else all of them: more have changed since the base.
+  // Of a delta, the cells that changed; else all of them: more have changed since the base. None where none is checked.
   std::vector<std::uint32_t> cells = state.changed_cells;
-  if (state.plan.kind != wire::DeliveryKind::delta) {
-    cells.resize(state.digests.size());
-    std::iota(cells.begin(), cells.end(), 0);
+  if (!state.settings.verify)
+    cells.clear();
+  else if (state.plan.kind != wire::DeliveryKind::delta)
+    cells = all_cells(state);
+  carry_out(self, state.delivery->seal([&](std::uint32_t worker) { return digests_of(state, worker, cells); },
+                                       telemetry::now_ns()));
+}
+
+std::string_view name_of(wire::DeliveryKind kind) {
+  switch (kind) {
+  case wire::DeliveryKind::seed:
+    return "seed";
+  case wire::DeliveryKind::delta:
+    return "delta";
+  case wire::DeliveryKind::fold:
+    return "fold";
   }
-  const auto digests_of = [&](std::uint32_t worker) {
-    sync::RootDelivery::Digests own;
-    for (const std::uint32_t cell : cells)
-      if (state.settings.routes->meets(worker, cell))
-        own.emplace_back(cell, state.digests[cell]);
-    return own;
-  };
-  carry_out(self, state.delivery->seal(digests_of, telemetry::now_ns()));
+  return "";
 }
 
 /// `version`: the newest one that was committed.
@@ -146,6 +170,10 @@ void report_workers(SenderState& state) {
     worker.index = w;
     worker.version = record.version;
     worker.state = state_of(record, state.committed_version);
+    if (record.brought)
+      worker.delivery = name_of(*record.brought);
+    worker.matched = record.matched ? 1 : 0;
+    worker.audited = record.audited ? 1 : 0;
     worker.bytes = state.bytes_sent[w];
     worker.flushes = state.flushes_sent[w];
     worker.pieces = state.pieces_sent[w];
@@ -156,18 +184,37 @@ void report_workers(SenderState& state) {
   }
 }
 
+/// Of what begins now: an update, or an audit.
+void start_report(SenderState& state) {
+  state.report = {};
+  state.report.version = state.begun.version;
+  state.report.kind = state.begun.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
+  state.failed.reset();
+  state.committed = false;
+  for (auto* sent : {&state.bytes_sent, &state.flushes_sent, &state.pieces_sent})
+    std::fill(sent->begin(), sent->end(), 0);
+  state.delivery->begin_update();
+}
+
+/// To whom what the update itself changed goes.
+sync::DeliveryPlan own_plan(const SenderState& state) {
+  return {state.begun.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta, state.begun.version - 1,
+          state.begun.version};
+}
+
 /// The update has ended: what became of it, and what the next one must bring.
 void finish_update(Self self) {
   SenderState& state = self->state;
   state.updating = false;
   wire::DeliveryReport& report = state.report;
   report.committed = state.committed ? 1 : 0;
-  if (state.committed)
-    state.committed_version = report.version;
   if (!state.committed) {
     const Failure failure = state.failed.value_or(state.delivery->nobody());
     report.error = failure.code;
     report.error_message = failure.message;
+  } else if (state.snapshot_wrong) {
+    report.error = state.snapshot_wrong->code;
+    report.error_message = state.snapshot_wrong->message;
   }
   report.counts.slots = state.settings.slots;
   report.times.committed_ns = telemetry::now_ns() - state.begun.published_ns;
@@ -177,14 +224,103 @@ void finish_update(Self self) {
   report_workers(state);
 
   wire::NextUpdate next;
-  next.version = report.version + 1;
-  next.keep_logs_after = state.delivery->oldest_version(report.version);
-  if (const auto plan = state.delivery->catch_up(report.version)) {
+  next.version = state.last_update + 1;
+  next.keep_logs_after = state.delivery->oldest_version(state.last_update);
+  if (const auto plan = state.delivery->catch_up(state.last_update)) {
     next.catch_up = 1;
     next.kind = plan->kind;
     next.base = plan->base;
   }
   self->send(state.colleagues->supervisor, UpdateOver{std::move(report), next});
+}
+
+// Audits
+// -----------------------------------------------------------------------------------------------------------
+
+/// Workers are asked what their memory holds; false where nobody is to be asked.
+bool ask(Self self, sync::AuditPlan plan) {
+  SenderState& state = self->state;
+  if (!state.delivery->anyone_for(plan))
+    return false;
+  plan.audit = state.next_audit++;
+  state.gather = 0; // what is still on its way of a gather is nobody's any more
+  state.may_send = false;
+  const std::vector<std::uint32_t> cells = all_cells(state);
+  carry_out(self, state.delivery->audit(
+                    plan, [&](std::uint32_t worker) { return digests_of(state, worker, cells); }, telemetry::now_ns()));
+  return true;
+}
+
+/// An audit of all memory, workers' and ranks', ends when both have answered, or the session is about to.
+void audit_on(Self self) {
+  SenderState& state = self->state;
+  if (state.asking != SenderState::Asking::for_audit || state.delivery->running())
+    return;
+  if (!state.aborted && !state.ranks->missing(state.rank_audits).empty())
+    return;
+  state.asking = SenderState::Asking::nobody;
+  if (std::exchange(state.audit_only, false)) {
+    state.failed = state.delivery->found();
+    const auto& records = state.delivery->records();
+    const bool any = std::any_of(records.begin(), records.end(), [](const auto& record) { return record.audited; });
+    state.committed = any && !state.failed;
+    if (!any && !state.failed)
+      state.failed = Failure{Code::peer_failed, fmt::format("no worker serves version {}, which is what the trainer's "
+                                                            "ranks have: there is nothing to audit",
+                                                            state.report.version)};
+  }
+  finish_update(self);
+}
+
+void begin_audit(Self self) {
+  SenderState& state = self->state;
+  state.asking = SenderState::Asking::for_audit;
+  ++state.rank_audits;
+  state.audit_begun_ns = telemetry::now_ns();
+  if (!ask(self, {.version = state.digests_version}))
+    audit_on(self);
+}
+
+/// The ranks call audit(): no update is under way, and none begins before it is over.
+void begin_audit_only(Self self, const AuditBegin& begin) {
+  SenderState& state = self->state;
+  state.begun = {};
+  state.begun.version = state.digests_version;
+  state.begun.published_ns = begin.asked_ns;
+  state.audit_only = true;
+  start_report(state);
+  state.report.of_audit = 1;
+  state.report.kind = wire::DeliveryKind::delta;
+  state.report.base = state.digests_version;
+  begin_audit(self);
+}
+
+/// The update's deliveries are over.
+void end_update(Self self) {
+  SenderState& state = self->state;
+  if (state.committed)
+    state.committed_version = state.report.version;
+  if (state.settings.audit_every != 0 && state.report.version % state.settings.audit_every == 0 && !state.aborted)
+    return begin_audit(self);
+  finish_update(self);
+}
+
+/// Ranks that do not read their snapshot again: they have not called audit(), or publish(), or stand still.
+void check_rank_audits(Self self) {
+  SenderState& state = self->state;
+  const std::int64_t now = telemetry::now_ns();
+  if (state.asking != SenderState::Asking::for_audit || now - state.audit_begun_ns < state.settings.timeout.count())
+    return;
+  const auto missing = state.ranks->missing(state.rank_audits);
+  if (missing.empty())
+    return;
+  state.audit_begun_ns = now; // said once a timeout
+  self->send(state.colleagues->supervisor,
+             FailureReport{{Code::timed_out, fmt::format("rank {} did not audit its snapshot of version {} within "
+                                                         "{:.1f} s (update.timeout): has it called {}?",
+                                                         fmt::join(missing, ", rank "), state.report.version,
+                                                         static_cast<double>(state.settings.timeout.count()) * 1e-9,
+                                                         state.audit_only ? "audit()" : "publish()")}});
 }
 
 void drop_gather(Self self, std::uint64_t gather) {
@@ -220,39 +356,85 @@ void begin_catch_up(Self self) {
   SenderState& state = self->state;
   const auto plan = std::exchange(state.begun.catch_up, std::nullopt);
   if (!plan)
-    return finish_update(self);
+    return end_update(self);
   const std::uint64_t gather = sync::catch_up_gather_of(state.begun.version);
   if (state.aborted || state.left_half_done) {
     drop_gather(self, gather);
-    return finish_update(self);
+    return end_update(self);
   }
   if (!begin_delivery(self, gather, *plan))
-    finish_update(self);
+    end_update(self);
+}
+
+/// The update's own changes, to whom they fit.
+void begin_own(Self self) {
+  SenderState& state = self->state;
+  const std::uint64_t gather = sync::gather_of(state.begun.version);
+  if (state.aborted || state.left_half_done) {
+    drop_gather(self, gather);
+    return begin_catch_up(self);
+  }
+  if (!begin_delivery(self, gather, own_plan(state)))
+    begin_catch_up(self);
+}
+
+/// Workers with nothing whole may hold what the trainer has: the version before this one, which makes them fit for its
+/// changes; or, where this is the first, the version itself, once the ranks have told its digests.
+void look_for_matches(Self self) {
+  SenderState& state = self->state;
+  const bool first = state.begun.version == 1;
+  const sync::AuditPlan plan{.version = first ? 1 : state.digests_version, .adopt = true};
+  if (!state.settings.match || !state.delivery->anyone_for(plan))
+    return begin_own(self);
+  if (first && state.delivery->anyone_for(own_plan(state))) {
+    state.asking = SenderState::Asking::for_the_capture;
+    self->send(state.colleagues->gather_queue, GatherBegin{sync::gather_of(1), true});
+    return;
+  }
+  if (first || state.digests_version == 0 || state.digests_version != state.committed_version)
+    return begin_own(self);
+  state.asking = SenderState::Asking::for_matches;
+  (void)ask(self, plan);
+}
+
+/// The digests of the first version are known before any value is gathered.
+void capture_known(Self self, const CaptureKnown& known) {
+  SenderState& state = self->state;
+  take_totals(state, {known.totals, 0, known.captured_ns, {}});
+  if (state.asking != SenderState::Asking::for_the_capture)
+    return; // given up meanwhile
+  state.asking = SenderState::Asking::for_matches;
+  if (!ask(self, {.version = state.digests_version, .adopt = true}))
+    matched(self);
 }
 
 void begin_update(Self self, const UpdateBegin& begin) {
   SenderState& state = self->state;
   state.begun = begin;
   state.updating = true;
+  state.last_update = begin.version;
   state.carries_catch_up = begin.catch_up.has_value();
   state.changed_cells.clear();
-  state.report = {};
-  state.report.version = begin.version;
-  state.report.kind = begin.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
-  state.failed.reset();
-  state.committed = false;
-  for (auto* sent : {&state.bytes_sent, &state.flushes_sent, &state.pieces_sent})
-    std::fill(sent->begin(), sent->end(), 0);
-  state.delivery->begin_update();
+  start_report(state);
   state.left_half_done = begin.aborted.has_value();
   if (begin.abandoned || begin.aborted) {
     state.failed = begin.aborted.value_or(superseded(begin.version));
     drop_gather(self, sync::gather_of(begin.version));
     return begin_catch_up(self);
   }
-  const sync::DeliveryPlan own{state.report.kind, begin.version - 1, begin.version};
-  if (!begin_delivery(self, sync::gather_of(begin.version), own))
-    begin_catch_up(self);
+  look_for_matches(self);
+}
+
+/// Who is asked for matches has answered, or nobody waits for it any more.
+void matched(Self self) {
+  SenderState& state = self->state;
+  state.asking = SenderState::Asking::nobody;
+  // Where that is the update's own version, it exists.
+  const auto& records = state.delivery->records();
+  state.committed = std::any_of(records.begin(), records.end(), [&](const sync::RootDelivery::Record& record) {
+    return record.version == state.begun.version;
+  });
+  begin_own(self);
 }
 
 void delivery_over(Self self) {
@@ -278,8 +460,10 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
   for (const auto& [worker, message] : actions.send)
     std::visit(
       [&, w = worker]<class Message>(const Message& m) {
+        std::uint64_t delivery = 0;
         // Of another session's delivery: in the header that would be one of ours.
-        const std::uint64_t delivery = std::is_same_v<Message, wire::Settle> ? 0 : m.delivery;
+        if constexpr (requires { m.delivery; } && !std::is_same_v<Message, wire::Settle>)
+          delivery = m.delivery;
         state.bytes_sent[w] += state.ports.control[w]->send(m, delivery);
       },
       message);
@@ -295,6 +479,10 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
                                {.in = telemetry::flow_number({state.gather, state.flush_sequence})});
     self->send(state.colleagues->flush_bucket, FlushCredit{state.gather});
   }
+  if (actions.over && state.asking == SenderState::Asking::for_matches)
+    return matched(self);
+  if (actions.over && state.asking == SenderState::Asking::for_audit)
+    return audit_on(self);
   if (actions.over)
     return delivery_over(self);
   if (!state.may_send || !state.delivery->running())
@@ -306,6 +494,19 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
   }
   if (state.sealed && !state.manifest_sent)
     send_manifest(self);
+}
+
+/// The update is not to be delivered, unless it is committed already.
+void give_up(Self self, const Failure& reason) {
+  SenderState& state = self->state;
+  if (state.asking == SenderState::Asking::for_the_capture || state.asking == SenderState::Asking::for_matches) {
+    state.left_half_done = true;
+    state.failed = reason;
+    if (state.asking == SenderState::Asking::for_the_capture)
+      matched(self);
+    return; // else as soon as who is asked has answered
+  }
+  carry_out(self, state.delivery->abandon(reason, telemetry::now_ns()));
 }
 
 template <class Message>
@@ -335,10 +536,15 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
   initial.ports = std::move(ports);
   initial.settings = settings;
   const auto workers = static_cast<std::uint32_t>(initial.ports.control.size());
-  initial.delivery = std::make_unique<sync::RootDelivery>(
-    sync::DeliverySettings{workers, settings.workers_per_replica, settings.quorum, settings.stall.count(),
-                           settings.timeout.count(), settings.engine.count(), settings.session});
-  initial.digests.resize(settings.cells);
+  initial.delivery = std::make_unique<sync::RootDelivery>(sync::DeliverySettings{
+    workers, settings.workers_per_replica, settings.quorum, settings.stall.count(), settings.timeout.count(),
+    settings.engine.count(), settings.session, settings.verify,
+    [slots = initial.work->slots, cells = settings.cells](std::uint32_t cell) {
+      return cell < cells.size() ? fmt::format("slot '{}', cell {}", slots[cells[cell].slot].name, cell)
+                                 : fmt::format("cell {}", cell);
+    }});
+  initial.ranks = std::make_unique<sync::RankAudits>(settings.ranks);
+  initial.digests.resize(settings.cells.size());
   initial.bytes_sent.resize(workers);
   initial.flushes_sent.resize(workers);
   initial.pieces_sent.resize(workers);
@@ -348,6 +554,16 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
     meter_of(*initial.work, "sender"),
     [self](const UpdateBegin& begin) { begin_update(self, begin); },
     [self](const GatherFinished& finished) { take_totals(self->state, finished); },
+    [self](const CaptureKnown& known) { capture_known(self, known); },
+    [self](const AuditBegin& begin) { begin_audit_only(self, begin); },
+    [self](const SnapshotAudited& audited) {
+      SenderState& state = self->state;
+      if (auto right = state.ranks->on_report(audited.rank, audited.report); !right) {
+        state.snapshot_wrong = right.error();
+        self->send(state.colleagues->supervisor, FailureReport{right.error()});
+      }
+      audit_on(self);
+    },
     [self](const FlushSealed& flush) {
       SenderState& state = self->state;
       if (!state.delivery->running() || flush.gather != state.gather)
@@ -387,6 +603,8 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
         return answer<wire::Undone>(self, frame);
       case wire::Failed::type:
         return answer<wire::Failed>(self, frame);
+      case wire::Audited::type:
+        return answer<wire::Audited>(self, frame);
       default:
         frame.port->abort(Failure{Code::invalid_input, fmt::format("{} sent {} to the root", frame.port->name(),
                                                                    wire::type_name(frame.header.type))});
@@ -415,7 +633,7 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
     [self](const UpdateAbandon& abandon) {
       SenderState& state = self->state;
       if (state.updating && abandon.version == state.begun.version && !state.carries_catch_up)
-        carry_out(self, state.delivery->abandon(superseded(abandon.version), telemetry::now_ns()));
+        give_up(self, superseded(abandon.version));
     },
     [self](const UpdateAbort& abort) {
       // Its gathers never end, so that it is not committed, and what is not over can be given up.
@@ -425,13 +643,20 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
       state.left_half_done = true;
       if (!state.committed)
         state.failed = abort.reason;
-      carry_out(self, state.delivery->abandon(abort.reason, telemetry::now_ns()));
+      give_up(self, abort.reason);
     },
     [self](const DeliveryAbort& abort) {
-      self->state.aborted = true;
-      carry_out(self, self->state.delivery->abort(abort.reason, telemetry::now_ns()));
+      SenderState& state = self->state;
+      state.aborted = true;
+      if (state.asking != SenderState::Asking::nobody && !state.failed)
+        state.failed = abort.reason;
+      if (state.asking == SenderState::Asking::for_the_capture)
+        return matched(self);
+      carry_out(self, state.delivery->abort(abort.reason, telemetry::now_ns()));
+      audit_on(self);
     },
     [self](Tick) {
+      check_rank_audits(self);
       carry_out(self, self->state.delivery->tick(telemetry::now_ns()));
       schedule_tick(self);
     },

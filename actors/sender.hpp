@@ -5,6 +5,7 @@
 #include "actors/interfaces.hpp"
 #include "actors/port.hpp"
 #include "actors/rank_work.hpp"
+#include "sync/audit.hpp"
 #include "sync/root_delivery.hpp"
 #include "sync/route_table.hpp"
 
@@ -24,11 +25,15 @@ struct SenderSettings {
   std::chrono::nanoseconds stall{};
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds engine{};
-  std::size_t cells = 0;
+  std::vector<layout::Cell> cells;
   std::uint64_t slots = 0;
   std::shared_ptr<const sync::RouteTable> routes;
   std::string keep_flushes; ///< folder for a file a part of a flush; empty: none
   std::uint64_t session = 0;
+  std::uint32_t ranks = 1;
+  bool verify = true;            ///< update.verify is not "off"
+  std::uint64_t audit_every = 0; ///< as SnapshotterSettings'
+  bool match = false;            ///< look at what workers hold before values are sent (update.seed = "if-different")
 };
 
 struct SenderState {
@@ -37,19 +42,31 @@ struct SenderState {
   SenderSettings settings;
   std::shared_ptr<const Colleagues> colleagues;
   std::unique_ptr<sync::RootDelivery> delivery;
-  std::vector<std::uint64_t> digests; ///< by cell, at the last sealed version
+  std::vector<std::uint64_t> digests; ///< by cell, at digests_version
+  std::uint64_t digests_version = 0;  ///< the newest that was gathered, or known, as a whole; committed or not
   std::uint64_t next_delivery = 1;
 
   // of the update under way: at most two deliveries, its own changes and the catch-up
   UpdateBegin begun;
   bool updating = false;
   bool carries_catch_up = false;
-  bool left_half_done = false; ///< by a rank: no further delivery of it begins
+  bool left_half_done = false; ///< by a rank, or given up before its first delivery: no further one of it begins
   wire::DeliveryReport report;
   std::optional<Failure> failed; ///< why the first delivery that counts failed
   bool committed = false;
   std::uint64_t committed_version = 0; ///< the newest
+  std::uint64_t last_update = 0;
   std::vector<std::uint32_t> changed_cells;
+
+  // audits: each of all memory is an audit of the ranks too; of those that look for matches they know nothing
+  enum class Asking : std::uint8_t { nobody, for_the_capture, for_matches, for_audit };
+  Asking asking = Asking::nobody; ///< what the update, or the audit between updates, waits for beside deliveries
+  bool audit_only = false;        ///< the ranks have asked for it
+  std::uint64_t next_audit = 1;   ///< of workers
+  std::uint64_t rank_audits = 0;  ///< begun
+  std::unique_ptr<sync::RankAudits> ranks;
+  std::int64_t audit_begun_ns = 0;
+  std::optional<Failure> snapshot_wrong; ///< a rank's: the session is about to end
 
   // of the running delivery
   std::uint64_t gather = 0;

@@ -110,6 +110,10 @@ void announce(Self self) {
   state.announced = true;
   state.report.digest_changes.assign(state.digest_changes.begin(), state.digest_changes.end());
   std::erase_if(state.report.digest_changes, [](const auto& entry) { return entry.second == 0; });
+  for (const auto& [cell, change] : state.report.digest_changes)
+    state.digests[cell] += change;
+  if (state.audit_every != 0 && state.report.version % state.audit_every == 0)
+    ++state.audits_due;
   self->send(state.colleagues->gather_queue, CaptureReported{state.report});
   self->send(state.colleagues->supervisor, CaptureDone{state.report.version});
 }
@@ -148,9 +152,70 @@ void hand_out(Self self, const sync::CaptureWalk::HandOut& hand_out) {
   state.next_differ = (state.next_differ + 1) % differs.size();
 }
 
+// Audits
+// -----------------------------------------------------------------------------------------------------------
+
+void begin_audit(Self self) {
+  SnapshotterState& state = self->state;
+  --state.audits_due;
+  state.auditing = true;
+  state.audit.audit += 1;
+  state.audit.version = state.report.version;
+  state.audit.error.clear();
+  state.audit_next = 0;
+  state.audited.clear();
+}
+
+/// Every chunk was read: is the snapshot what the captures made it?
+void end_audit(Self self) {
+  SnapshotterState& state = self->state;
+  state.auditing = false;
+  for (const auto& [cell, digest] : state.audited) {
+    const auto kept = state.digests.find(cell);
+    const std::uint64_t expected = kept == state.digests.end() ? 0 : kept->second;
+    if (digest == expected)
+      continue;
+    const auto block = std::find_if(state.work->blocks.begin(), state.work->blocks.end(),
+                                    [cell = cell](const layout::Block& each) { return each.cell == cell; });
+    state.audit.error = fmt::format(
+      "slot '{}', cell {}: the snapshot has digest {:016x}, its captures made it {:016x}: somebody else has "
+      "written to it, or memory is broken; nothing that is published from it can be proven: restart the "
+      "trainer",
+      state.work->slots[block->slot].name, cell, digest, expected);
+    break;
+  }
+  self->send(state.colleagues->supervisor, SnapshotAudited{state.work->rank, state.audit});
+}
+
+/// Hands out what of the snapshot is not read yet.
+void audit_on(Self self) {
+  SnapshotterState& state = self->state;
+  const std::vector<DifferActor>& differs = state.colleagues->differs;
+  for (; state.audit_next < state.work->chunks.size() && state.audit_out < 2 * differs.size(); ++state.audit_next) {
+    if (state.first_captured[state.audit_next] == 0)
+      continue; // of a first update that was aborted: nothing is there
+    ChunkTask task;
+    task.version = state.audit.version;
+    task.hand_out.chunk = static_cast<std::uint32_t>(state.audit_next);
+    task.audit = true;
+    self->send(differs[state.next_differ], task);
+    state.next_differ = (state.next_differ + 1) % differs.size();
+    ++state.audit_out;
+  }
+  if (state.audit_out == 0)
+    end_audit(self);
+}
+
 void advance(Self self) {
   SnapshotterState& state = self->state;
   for (;;) {
+    // An audit reads what the last capture left, before the next one changes it.
+    while (state.announced && state.walk->idle() && !state.auditing && state.audits_due > 0) {
+      begin_audit(self);
+      audit_on(self);
+    }
+    if (state.auditing)
+      return;
     if (state.announced && state.walk->idle() && !state.waiting.empty()) {
       const CaptureRequest request = state.waiting.front();
       state.waiting.pop_front();
@@ -189,6 +254,7 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
   initial.walk = std::make_unique<sync::CaptureWalk>(std::move(worst), settings.inflight, 2 * settings.differs);
   initial.log_cap = settings.log_cap;
   initial.fold = settings.fold;
+  initial.audit_every = settings.audit_every;
   initial.first_captured.resize(work->chunks.size());
   initial.chunk_parts = std::make_unique<sync::ChunkParts>(work->chunks, work->blocks);
   initial.work = std::move(work);
@@ -223,6 +289,11 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
         self->send(state.colleagues->supervisor, CaptureDone{request.version});
       state.waiting.clear();
       state.early.clear();
+      state.audits_due = 0;
+    },
+    [self](SnapshotAudit) {
+      ++self->state.audits_due;
+      advance(self);
     },
     [self](const UpdatePlanned& planned) {
       SnapshotterState& state = self->state;
@@ -242,6 +313,13 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
     },
     [self](const ChunkWorked& worked) {
       SnapshotterState& state = self->state;
+      if (worked.audit) {
+        for (const auto& [cell, digest] : worked.digest_changes)
+          state.audited[cell] += digest;
+        --state.audit_out;
+        audit_on(self);
+        return advance(self);
+      }
       state.walk->done(worked.hand_out, worked.changed, worked.encoded);
       if (worked.hand_out.work == Work::capture || worked.hand_out.work == Work::capture_and_encode) {
         wire::CaptureReport& report = state.report;

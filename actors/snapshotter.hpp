@@ -14,8 +14,9 @@ namespace deltawire::actors {
 struct SnapshotterSettings {
   std::uint32_t differs = 1;
   std::uint64_t inflight = 0;
-  std::uint64_t log_cap = 0; ///< bytes of position logs; the running capture's own comes on top
-  bool fold = false;         ///< update.busy
+  std::uint64_t log_cap = 0;     ///< bytes of position logs; the running capture's own comes on top
+  bool fold = false;             ///< update.busy
+  std::uint64_t audit_every = 0; ///< versions from one audit to the next; 0: only those that are asked for
 };
 
 struct SnapshotterState {
@@ -37,6 +38,16 @@ struct SnapshotterState {
   std::set<std::uint64_t> dropped;                  ///< gathers of this capture and later ones that nobody takes
   std::map<std::uint64_t, std::uint64_t> log_bytes; ///< by version
   std::uint64_t keep_logs_after = 0;                ///< for the running capture
+
+  // audits
+  std::uint64_t audit_every = 0;
+  std::map<std::uint32_t, std::uint64_t> digests; ///< by cell: what this rank's snapshot has by its captures
+  std::uint64_t audits_due = 0;
+  wire::AuditReport audit; ///< of the running one, or the last
+  bool auditing = false;
+  std::size_t audit_next = 0;                     ///< chunk
+  std::size_t audit_out = 0;                      ///< chunks that are being read
+  std::map<std::uint32_t, std::uint64_t> audited; ///< by cell: what was read so far
 };
 
 SnapshotterActor::behavior_type snapshotter(SnapshotterActor::stateful_pointer<SnapshotterState> self,

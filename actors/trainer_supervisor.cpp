@@ -60,6 +60,8 @@ void fail_session(Self self, const Failure& failure) {
     self->send(state.colleagues->snapshotter, CaptureCancel{});
   for (const auto& [version, ticket] : state.tickets)
     ticket->set_report(failed_report(*ticket, failure));
+  if (const auto audit = std::exchange(state.audit, nullptr))
+    audit->set_report(failed_report(*audit, failure));
 }
 
 /// A failure of the trainer's side while an update is under way goes through the Sender, so that workers undo and the
@@ -156,8 +158,20 @@ void plan_next(Self self, const wire::NextUpdate& next) {
   self->send(self->state.colleagues->snapshotter, UpdatePlanned{next});
 }
 
+/// An audit that the ranks called for has ended.
+void audited(Self self, const wire::DeliveryReport& report) {
+  TrainerSupervisorState& state = self->state;
+  if (const auto audit = std::exchange(state.audit, nullptr))
+    audit->set_report(report);
+  if (is_root(self) && state.phase == Phase::running)
+    for (std::uint32_t rank = 1; rank < state.setup->world; ++rank)
+      state.ranks.control[rank]->send(report);
+}
+
 void delivered(Self self, const wire::DeliveryReport& report) {
   TrainerSupervisorState& state = self->state;
+  if (report.of_audit != 0)
+    return audited(self, report);
   const auto found = state.tickets.find(report.version);
   if (found == state.tickets.end()) {
     if (report.version > state.deliveries_over)
@@ -186,6 +200,31 @@ void update_over(Self self, const UpdateOver& over) {
     plan_next(self, over.next);
   }
   delivered(self, over.report);
+}
+
+/// This rank calls for an audit. Nothing of it is under way: every publish has been reported.
+void begin_audit(Self self, const AuditRequest& request) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::running) {
+    const auto failure = state.setup->status->failure();
+    return request.ticket->set_report(failed_report(
+      *request.ticket, failure ? *failure : Failure{Code::call_order, "audit() after the session's end"}));
+  }
+  state.audit = request.ticket;
+  self->send(state.colleagues->snapshotter, SnapshotAudit{});
+  if (is_root(self))
+    self->send(state.colleagues->sender, AuditBegin{request.ticket->published_ns});
+}
+
+/// A rank has read its snapshot again: the root's Sender waits for all of them.
+void snapshot_audited(Self self, const SnapshotAudited& audited) {
+  TrainerSupervisorState& state = self->state;
+  if (state.phase != Phase::running)
+    return;
+  if (is_root(self))
+    self->send(state.colleagues->sender, audited);
+  else
+    state.ranks.control[0]->send(audited.report);
 }
 
 // Wiring
@@ -222,7 +261,7 @@ delta::Encoding encoding_of(const config::FlushBucket& choices) {
 }
 
 /// Spawns the rank's actors around its blocks; `routes` on the root.
-Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, std::size_t cells,
+Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, const std::vector<layout::Cell>& cells,
                           std::uint32_t windows, std::vector<layout::Block> blocks,
                           std::shared_ptr<const sync::RouteTable> routes) {
   TrainerSupervisorState& state = self->state;
@@ -252,9 +291,10 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   const config::Update& update = setup.topology.update;
   const GatherSettings gather{setup.world, actors.gather_queue.max_round, update.stall, update.timeout};
   colleagues->gather_queue = self->spawn<caf::detached>(gather_queue, setup.work, state.ranks, gather);
-  colleagues->snapshotter = self->spawn(snapshotter, setup.work,
-                                        SnapshotterSettings{actors.differ.count, actors.differ.inflight,
-                                                            actors.snapshotter.log, update.busy == config::Busy::fold});
+  colleagues->snapshotter =
+    self->spawn(snapshotter, setup.work,
+                SnapshotterSettings{actors.differ.count, actors.differ.inflight, actors.snapshotter.log,
+                                    update.busy == config::Busy::fold, update.audit_every});
   for (std::uint32_t number = 0; number < actors.differ.count; ++number)
     colleagues->differs.push_back(actors.differ.thread == config::ThreadKind::detached
                                     ? self->spawn<caf::detached>(differ, setup.work, number)
@@ -270,7 +310,11 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
                                   slots.size(),
                                   routes,
                                   setup.topology.telemetry.flushes,
-                                  state.session};
+                                  state.session,
+                                  setup.world,
+                                  update.verify == config::Verify::digest,
+                                  update.audit_every,
+                                  update.seed == config::Seed::if_different};
     colleagues->flush_bucket = self->spawn(
       flush_bucket, setup.work, routes,
       actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes);
@@ -332,7 +376,8 @@ void agree(Self self) {
     sync::RouteTable routes = state.setup->topology.actors.sender.route == config::Route::broadcast
                                 ? sync::broadcast(made.blocks, made.cells.size(), made.workers.size())
                                 : sync::rank_local(made.blocks, made.cells.size(), made.workers);
-    if (auto spawned = spawn_actors(self, made.slots, made.cells.size(), made.windows, std::move(made.ranks[0]),
+    routes.cells = sync::held_cells(made.cells.size(), made.workers);
+    if (auto spawned = spawn_actors(self, made.slots, made.cells, made.windows, std::move(made.ranks[0]),
                                     std::make_shared<const sync::RouteTable>(std::move(routes)));
         !spawned)
       return fail_session(self, spawned.error());
@@ -483,6 +528,14 @@ void on_root_frame(Self self, const FrameArrived& frame) {
     const auto failed = decode<wire::Failed>(frame);
     return fail_delivery_or_session(self, failed ? Failure{failed->code, failed->message} : failed.error());
   }
+  case wire::AuditReport::type: {
+    auto audited = decode<wire::AuditReport>(frame);
+    if (!audited || frame.port->role() != wire::Role::rank)
+      return fail_delivery_or_session(
+        self, !audited ? audited.error()
+                       : Failure{Code::invalid_input, fmt::format("{} sent AuditReport", frame.port->name())});
+    return snapshot_audited(self, {frame.port->index(), std::move(*audited)});
+  }
   case wire::Abandon::type: {
     const auto abandoned = decode<wire::Abandon>(frame);
     if (!abandoned)
@@ -534,7 +587,7 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
                                             agreement->cells.size(), agreement->blocks, agreement->windows);
         !checked)
       return fail_session(self, checked.error());
-    if (auto spawned = spawn_actors(self, agreement->slots, agreement->cells.size(), agreement->windows,
+    if (auto spawned = spawn_actors(self, agreement->slots, agreement->cells, agreement->windows,
                                     std::move(agreement->own), nullptr);
         !spawned)
       return fail_session(self, spawned.error());
@@ -807,8 +860,17 @@ void tick(Self self) {
   if (!is_root(self) && !state.tickets.empty() && state.phase == Phase::running) {
     const config::Update& update = state.setup->topology.update;
     const std::int64_t waited = telemetry::now_ns() - state.tickets.begin()->second->published_ns;
-    if (waited > (update.timeout + 2 * update.stall).count())
+    // Audits, and a look at what workers hold, come on top of the delivery.
+    const bool more = update.audit_every != 0 || update.seed == config::Seed::if_different;
+    if (waited > ((more ? 2 : 1) * update.timeout + 3 * update.stall).count())
       fail_session(self, Failure{Code::timed_out, "rank 0 (the root) did not report the end of an update in time"});
+  }
+  if (!is_root(self) && state.audit && state.phase == Phase::running) {
+    const config::Update& update = state.setup->topology.update;
+    if (telemetry::now_ns() - state.audit->published_ns > (2 * update.timeout + 2 * update.stall).count())
+      fail_session(self,
+                   Failure{Code::timed_out, "rank 0 (the root) did not report the end of an audit in time: has it "
+                                            "called audit()?"});
   }
   self->delayed_send(TrainerSupervisorActor{self}, look_around, Tick{});
 }
@@ -870,6 +932,8 @@ TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_
         self->send(self->state.colleagues->snapshotter, part);
     },
     [self](const CaptureAborted& capture) { capture_aborted(self, capture); },
+    [self](const AuditRequest& request) { begin_audit(self, request); },
+    [self](const SnapshotAudited& audited) { snapshot_audited(self, audited); },
     [self](const CloseRequest& request) { close(self, request); },
     [self](const PortOpened& message) { opened(self, message); },
     [self](const FrameArrived& frame) {

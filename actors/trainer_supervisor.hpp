@@ -67,6 +67,7 @@ struct TrainerSupervisorState {
     capturing;                                         ///< by version, until captured: may outlast a report
   std::map<std::uint64_t, wire::DeliveryReport> early; ///< by version: over before this rank's publish() was called
   std::deque<std::shared_ptr<TicketPromise>> queued;   ///< not handed to the Snapshotter yet
+  std::shared_ptr<TicketPromise> audit;                ///< that this rank has called for, until reported
   std::uint64_t captures_started = 0;
   std::uint64_t deliveries_over = 0;
   std::uint64_t delivering = 0;    ///< root: version, 0 = none

@@ -160,6 +160,7 @@ void spawn_applier(Self self, wire::Agreement&& agreement) {
     work->names.push_back(held.tensor.name);
   }
   work->stage_cap = setup.topology.actors.applier.stage;
+  work->verify = setup.topology.update.verify == config::Verify::digest;
   work->on_pause = setup.on_pause;
   work->on_commit = setup.on_commit;
   work->recorder = setup.recorder;

@@ -42,11 +42,17 @@ struct WorkerOutcome {
   Version version = 0;       ///< what it holds now
   std::string state;         ///< "serving", "dirty", ...
   std::uint64_t bytes = 0;   ///< sent to it for this update, framing included
-  bool digest_ok = false;    ///< digests read back from its memory are the trainer's
+  bool digest_ok = false;    ///< digests read back from its memory are the trainer's; false with update.verify = "off"
   double pause_s = 0;        ///< from on_pause to serving again
   std::string error;         ///< empty: none
   std::uint64_t flushes = 0; ///< frames with changes that were sent to it for this update
   std::uint64_t pieces = 0;  ///< in these frames: blocks, or parts of blocks
+  /// What brought it to `version` in this update: "seed", "delta" or "fold"; empty: nothing was delivered to it.
+  std::string delivery;
+  /// Its memory held the values of a version already when it joined, and was not sent them (update.seed =
+  /// "if-different"). With an empty `delivery` that was this update's version, else the one before it.
+  bool matched = false;
+  bool audited = false; ///< all of its memory was read again after the update, and is the trainer's
 };
 
 /// Seconds from first start to last end of a phase, over all processes.
@@ -263,6 +269,15 @@ public:
   /// whole. One at a time: publish() and begin() are refused until it is finished or aborted. From here to the end of
   /// its delivery an update has `update.timeout`.
   [[nodiscard]] Update begin(std::uint64_t step);
+
+  /// Reads everything again: each worker that serves the newest version all of its bound memory, and each rank its
+  /// snapshot, and compares with what the updates have added up. Waits for the updates under way, and then for all
+  /// ranks and workers, in the update deadlines. A collective, like publish(): every rank calls it between the same two
+  /// publishes, and gets the same outcome. Outcome::committed: everything is right; else the message names worker, slot
+  /// and cell. A worker whose memory somebody else has changed is "dirty" and serves nothing until the next update
+  /// seeds its replica; the others are not disturbed. Where a rank's snapshot is wrong the session fails: nothing that
+  /// is published from it could be proven. Padding is nobody's, and not looked at.
+  Outcome audit();
 
   /// A parameter's storage moved; same layout. Not between publish(), or send() of it, and captured().
   void rebind(const std::string& name, const void* data);

@@ -105,6 +105,9 @@ std::uint64_t fingerprint(const Topology& topology) {
   canonical.add("timeout", update.timeout);
   canonical.add("busy", static_cast<std::uint64_t>(update.busy));
   canonical.add("quorum", std::uint64_t{update.quorum});
+  canonical.add("seed", static_cast<std::uint64_t>(update.seed));
+  canonical.add("verify", static_cast<std::uint64_t>(update.verify));
+  canonical.add("audit_every", update.audit_every);
 
   const Actors& actors = topology.actors;
   canonical.add("snapshotter.log", actors.snapshotter.log);

@@ -6,6 +6,7 @@
 #include "config/units.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 namespace deltawire::config {
@@ -239,7 +240,7 @@ void read_wire_dtype(Section& section) {
                    fmt::format("\"{}\" is neither \"keep\" nor a dtype", value->text));
 }
 
-void read_verify(Section& section) {
+void read_verify(Section& section, Update& out) {
   const Value* value = section.take("verify", Value::Kind::text);
   if (value == nullptr || value->text == "digest")
     return;
@@ -247,9 +248,12 @@ void read_verify(Section& section) {
   const std::string_view interval = text.starts_with("audit:") ? text.substr(6) : "";
   const bool is_audit = !interval.empty() && interval.find_first_not_of("0123456789") == std::string_view::npos &&
                         interval.find_first_not_of('0') != std::string_view::npos;
-  if (text == "off" || is_audit)
-    section.refuse(Code::unsupported, "verify", fmt::format("\"{}\" is not supported yet; use \"digest\"", text));
-  else
+  if (text == "off")
+    out.verify = Verify::off;
+  else if (is_audit &&
+           std::from_chars(interval.data(), interval.data() + interval.size(), out.audit_every).ec != std::errc())
+    out.audit_every = std::numeric_limits<std::uint64_t>::max(); // more updates than there will be
+  else if (!is_audit)
     section.refuse(Code::invalid_topology, "verify",
                    fmt::format("\"{}\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more", text));
 }
@@ -286,8 +290,9 @@ void check_nesting(Section& section, std::string_view inner, Duration inner_leng
 void read_update(const Value* table, Update& out, layout::Index replicas, ErrorList& errors) {
   Section section{table, "update", errors};
   read_wire_dtype(section);
-  section.read_choice("seed", {"always"}, {"if-different"});
-  read_verify(section);
+  if (const auto seed = section.read_choice("seed", {"always", "if-different"}))
+    out.seed = *seed == 1 ? Seed::if_different : Seed::always;
+  read_verify(section, out);
   section.read_duration("connect", out.connect);
   section.read_duration("reconnect", out.reconnect);
   section.read_duration("stall", out.stall);

@@ -31,6 +31,10 @@ struct Transport {
 /// that stands still must be named before the delivery as a whole gives up.
 /// What a publish() does about a delivery that still needs the snapshot.
 enum class Busy { wait, fold };
+/// Whether a worker with nothing whole is sent all values, or its memory is looked at first.
+enum class Seed { always, if_different };
+/// Whether workers check digests of what they stage and write.
+enum class Verify { off, digest };
 
 struct Update {
   Duration connect = std::chrono::seconds{60};
@@ -39,7 +43,10 @@ struct Update {
   Duration engine = std::chrono::seconds{60};
   Duration timeout = std::chrono::minutes{10};
   Busy busy = Busy::wait;
-  std::uint32_t quorum = 0; ///< replicas; 0: "all", those that are left of the ones serving at begin, at least one
+  Seed seed = Seed::always;
+  Verify verify = Verify::digest;
+  std::uint64_t audit_every = 0; ///< "audit:K": updates from one audit of all memory to the next; 0: none
+  std::uint32_t quorum = 0;      ///< replicas; 0: "all", those that are left of the ones serving at begin, at least one
 };
 
 enum class ThreadKind { pool, detached };

@@ -163,6 +163,19 @@ Captured capture_all(const OwnedBlock& owned, std::uint64_t first, std::uint64_t
   return captured;
 }
 
+Digest digest_of_snapshot(const layout::Block& block, const std::byte* snapshot, std::uint64_t first,
+                          std::uint64_t count) {
+  const std::size_t size = size_of(block.dtype);
+  Walk walk(block);
+  Digest sum = 0;
+  for_each_run(walk, first, count, [&](const Run& run, std::uint64_t from, std::size_t elements) {
+    const auto inside = static_cast<layout::Index>(first + from - run.first);
+    sum += kernels::digest_run(snapshot + (first + from) * size, 1, elements, size,
+                               static_cast<std::uint64_t>(run.slot + inside * walk.slot_stride()), walk.slot_stride());
+  });
+  return sum;
+}
+
 void encode_logged(const layout::Block& block, const std::byte* snapshot, std::uint64_t first, std::uint64_t count,
                    const PositionLog& log, PieceEncoder& encoder) {
   const std::size_t size = size_of(block.dtype);

@@ -35,6 +35,10 @@ struct Captured {
 /// count.
 [[nodiscard]] Captured capture_all(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count);
 
+/// Digest of [first, first + count) as the snapshot holds it, read anew.
+[[nodiscard]] Digest digest_of_snapshot(const layout::Block& block, const std::byte* snapshot, std::uint64_t first,
+                                        std::uint64_t count);
+
 /// Encodes the logged positions of a range with values read from the snapshot: absolute ones, since the log may span
 /// several captures and what was there before is gone.
 void encode_logged(const layout::Block& block, const std::byte* snapshot, std::uint64_t first, std::uint64_t count,

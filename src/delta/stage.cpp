@@ -162,8 +162,8 @@ struct Stage::Listing {
   }
 };
 
-Stage::Stage(std::span<const BoundBlock> bound, std::uint64_t cap)
-  : bindings_(bound.begin(), bound.end()), listing_(std::make_unique<Listing>()), cap_(cap) {}
+Stage::Stage(std::span<const BoundBlock> bound, std::uint64_t cap, bool digests)
+  : bindings_(bound.begin(), bound.end()), listing_(std::make_unique<Listing>()), cap_(cap), digests_(digests) {}
 
 Stage::~Stage() = default;
 Stage::Stage(Stage&& other) noexcept = default;
@@ -221,13 +221,15 @@ Result<Digest> Stage::add_range(std::uint32_t block, const PieceView& piece) {
   Binding& binding = bindings_[block];
   const std::size_t size = binding.size();
   Digest change = 0;
-  for_each_stretch(binding.local, binding.walk, piece.first, piece.elements, size,
-                   [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
-                     const std::byte* values = piece.values.data() + index * size;
-                     const layout::Index slot_stride = binding.walk.slot_stride();
-                     change += kernels::digest_run(values, 1, count, size, slot, slot_stride);
-                     change -= kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
-                   });
+  if (digests_)
+    for_each_stretch(binding.local, binding.walk, piece.first, piece.elements, size,
+                     [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
+                       const std::byte* values = piece.values.data() + index * size;
+                       const layout::Index slot_stride = binding.walk.slot_stride();
+                       change += kernels::digest_run(values, 1, count, size, slot, slot_stride);
+                       change -=
+                         kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
+                     });
   if (auto added = add_values(block, piece.first, piece.elements, piece.values.data()); !added)
     return pass_on(std::move(added));
   return change;
@@ -307,7 +309,7 @@ Result<void> Stage::add_whole(std::uint32_t block, std::uint64_t first, std::siz
                        kernels::pack(memory, walk.local_stride(), count, size, out + at * size);
                      });
   };
-  if (!dense)
+  if (!dense && (digests_ || raw == nullptr))
     pack(decoded.before.data());
   if (raw == nullptr) {
     if (dense)
@@ -317,12 +319,13 @@ Result<void> Stage::add_whole(std::uint32_t block, std::uint64_t first, std::siz
     add_ulp(decoded.ulp, span, binding.block->dtype, decoded.after.data());
   }
   const std::byte* values = raw != nullptr ? raw : decoded.after.data();
-  for_each_stretch(binding.local, walk, first, span, size,
-                   [&](const std::byte* memory, std::uint64_t slot, std::uint64_t at, std::size_t count) {
-                     change += kernels::digest_change_of_run(slot, walk.slot_stride(), count, size,
-                                                             dense ? memory : decoded.before.data() + at * size,
-                                                             values + at * size);
-                   });
+  if (digests_)
+    for_each_stretch(binding.local, walk, first, span, size,
+                     [&](const std::byte* memory, std::uint64_t slot, std::uint64_t at, std::size_t count) {
+                       change += kernels::digest_change_of_run(slot, walk.slot_stride(), count, size,
+                                                               dense ? memory : decoded.before.data() + at * size,
+                                                               values + at * size);
+                     });
   return add_values(block, first, span, values);
 }
 
@@ -334,11 +337,12 @@ Result<void> Stage::add_some(std::uint32_t block, std::uint64_t first, std::size
   const std::size_t size = binding.size();
   const auto positions = std::span<const std::uint16_t>(decoded.positions).first(changes);
   std::byte* before = decoded.before.data();
-  for_each_run_of(
-    walk, first, positions,
-    [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
-      kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before + at * size);
-    });
+  if (digests_ || raw == nullptr)
+    for_each_run_of(
+      walk, first, positions,
+      [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
+        kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before + at * size);
+      });
   if (raw == nullptr) {
     std::memcpy(decoded.after.data(), before, changes * size);
     add_ulp(decoded.ulp, changes, binding.block->dtype, decoded.after.data());
@@ -349,9 +353,10 @@ Result<void> Stage::add_some(std::uint32_t block, std::uint64_t first, std::size
                   [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
                     if (!room)
                       return;
-                    change +=
-                      kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
-                                                group, size, before + at * size, values + at * size);
+                    if (digests_)
+                      change +=
+                        kernels::digest_change_at(static_cast<std::uint64_t>(run.slot), {walk.slot_stride(), origin},
+                                                  group, size, before + at * size, values + at * size);
                     room = listed ? list(block, run, origin, group, values + at * size)
                                   : add_tile(block, run, origin, group, values + at * size);
                   });

@@ -23,8 +23,9 @@ namespace deltawire::delta {
 /// Not thread-safe. Refers to the blocks and to memory; owns what is staged.
 class Stage {
 public:
-  /// `bound`: blocks as a worker binds them, named by their index from now on. `cap` in bytes.
-  Stage(std::span<const BoundBlock> bound, std::uint64_t cap);
+  /// `bound`: blocks as a worker binds them, named by their index from now on. `cap` in bytes. Without `digests`, add()
+  /// computes none and returns 0.
+  Stage(std::span<const BoundBlock> bound, std::uint64_t cap, bool digests = true);
   ~Stage();
   Stage(Stage&& other) noexcept;
   Stage& operator=(Stage&& other) noexcept;
@@ -84,6 +85,7 @@ private:
   std::unique_ptr<Listing> listing_;
   std::uint64_t cap_ = 0;
   std::uint64_t held_ = 0;
+  bool digests_ = true;
 };
 
 /// An upper bound of what a stage holds of a range of `elements` elements of a block as a worker binds it, all of them

@@ -176,9 +176,10 @@ Result<void> GatherRoot::on_report(std::uint32_t rank, const wire::CaptureReport
   return {};
 }
 
-void GatherRoot::begin(std::uint64_t gather) {
+void GatherRoot::begin(std::uint64_t gather, bool held) {
   running_.erase(running_.begin(), running_.lower_bound(gather));
   active_ = gather;
+  is_held_ = held;
   last_ = gather;
   window_ = 0;
   rounds_begun_ = 0;
@@ -204,7 +205,7 @@ void GatherRoot::drop(std::uint64_t gather) {
 
 std::vector<GatherRoot::Granted> GatherRoot::next_round() {
   std::vector<Granted> out;
-  if (active_ == 0 || window_ == windows_ || held_ >= max_round_)
+  if (active_ == 0 || is_held_ || window_ == windows_ || held_ >= max_round_)
     return out;
   Running& now = running(active_);
   std::uint64_t largest = 0;
@@ -273,7 +274,7 @@ bool GatherRoot::window_complete(const Running& now) const {
 }
 
 bool GatherRoot::window_ended() {
-  if (active_ == 0 || window_ == windows_ || !window_complete(running(active_)))
+  if (active_ == 0 || is_held_ || window_ == windows_ || !window_complete(running(active_)))
     return false;
   ++window_;
   return true;
@@ -336,8 +337,18 @@ void GatherRoot::take_reports(std::uint64_t version, GatherTotals& totals) {
   settle();
 }
 
+std::optional<GatherTotals> GatherRoot::known() {
+  const std::uint64_t version = version_of_gather(active_);
+  if (active_ == 0 || !is_held_ || reports_taken_ >= version || !reported(version) || aborted(version))
+    return std::nullopt;
+  GatherTotals totals;
+  totals.gather = active_;
+  take_reports(version, totals);
+  return totals;
+}
+
 std::optional<GatherTotals> GatherRoot::finished() {
-  if (active_ == 0 || window_ != windows_)
+  if (active_ == 0 || is_held_ || window_ != windows_)
     return std::nullopt;
   for (const RankState& state : running(active_).ranks)
     if (!state.granted.empty())
@@ -364,7 +375,7 @@ std::vector<std::uint32_t> GatherRoot::waiting_for() const {
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     const RankState& state = found->second.ranks[rank];
     const bool no_report = version > reports_taken_ && (reports == reports_.end() || !reports->second[rank]);
-    if (no_report || !state.granted.empty() || state.windows_complete < windows_)
+    if (no_report || (!is_held_ && (!state.granted.empty() || state.windows_complete < windows_)))
       out.push_back(rank);
   }
   return out;

@@ -105,8 +105,11 @@ public:
   [[nodiscard]] Result<void> on_offer(std::uint32_t rank, const wire::Offer& offer);
   [[nodiscard]] Result<void> on_report(std::uint32_t rank, const wire::CaptureReport& report);
 
-  /// The gather may run now. Gathers begin in order, one at a time.
-  void begin(std::uint64_t gather);
+  /// The gather may run now. Gathers begin in order, one at a time. `held`: no round is cut until it is begun again.
+  void begin(std::uint64_t gather, bool held = false);
+
+  /// What the ranks have reported of the version of a held gather, once, when every rank has. Not in finished() again.
+  [[nodiscard]] std::optional<GatherTotals> known();
 
   /// Nobody takes the gather any more, whether it has begun or not.
   void drop(std::uint64_t gather);
@@ -163,6 +166,7 @@ private:
   std::uint32_t windows_;
   std::uint64_t max_round_;
   std::uint64_t active_ = 0; ///< gather, 0 = none
+  bool is_held_ = false;     ///< the active one: nothing but reports is taken
   std::uint64_t last_ = 0;   ///< the last gather that began or was dropped
   std::uint32_t window_ = 0;
   std::uint64_t round_ = 0; ///< of the session, never reused

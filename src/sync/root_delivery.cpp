@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace deltawire::sync {
 namespace {
@@ -14,6 +15,14 @@ Failure naming(std::uint32_t worker, const Failure& reason) {
   if (reason.message.find(name) != std::string::npos)
     return reason;
   return {reason.code, fmt::format("{}: {}", name, reason.message)};
+}
+
+/// As push_back({w, message}), which GCC 12 warns of where the variant is moved as something else than it is.
+template <class Message>
+void say(RootDelivery::Actions& actions, std::uint32_t w, Message message) {
+  RootDelivery::ToWorker& sent = actions.send.emplace_back();
+  sent.worker = w;
+  sent.message.emplace<Message>(std::move(message));
 }
 
 } // namespace
@@ -95,6 +104,10 @@ std::optional<DeliveryPlan> RootDelivery::catch_up(std::uint64_t version) {
     else if (behind)
       base = std::min(base, least);
   }
+  // Planned again after an audit: the last plan is not carried out.
+  if (std::exchange(planned_for_, version) == version)
+    seeds_next_ = seeds_were_next_;
+  seeds_were_next_ = seeds_next_;
   if (!seed && base == none)
     return std::nullopt;
   seeds_next_ = seed && (base == none || seeds_next_);
@@ -134,6 +147,7 @@ void RootDelivery::restart_clocks(Nanoseconds now) {
 }
 
 void RootDelivery::begin_update() {
+  found_.reset();
   for (std::uint32_t w = 0; w < workers_.size(); ++w) {
     Record fresh;
     fresh.version = records_[w].version;
@@ -163,7 +177,7 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const Delivery
     worker.release_given = false;
     worker.frames_sent = worker.frames_staged = worker.bytes_sent = 0;
     if (worker.takes_part)
-      actions.send.push_back({w, wire::Begin{delivery, plan.kind, plan.base, plan.target}});
+      say(actions, w, wire::Begin{delivery, plan.kind, plan.base, plan.target});
   }
   for (std::uint32_t w = 0; w < workers_.size(); ++w) {
     if (!workers_[w].takes_part)
@@ -174,6 +188,7 @@ RootDelivery::Actions RootDelivery::begin(std::uint64_t delivery, const Delivery
     // It is written in place: until it is released nothing whole is there.
     records_[w].version = 0;
     records_[w].dirty = true;
+    workers_[w].may_match = false;
   }
   restart_clocks(now);
   return actions;
@@ -220,7 +235,7 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
   const Worker& worker = workers_[w];
   if (phase_ == Phase::idle)
     return false;
-  if (worker.awaited)
+  if (worker.awaited || worker.asked)
     return true;
   if (!worker.takes_part)
     return false;
@@ -235,6 +250,7 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
     // One that has applied waits for its replica, not the other way round.
     return worker.step == Step::staged || (worker.step == Step::applied && worker.release_given);
   case Phase::ending:
+  case Phase::auditing:
   case Phase::idle:
     break;
   }
@@ -251,6 +267,14 @@ bool RootDelivery::in_engine(std::uint32_t w) const noexcept {
 void RootDelivery::advance(Nanoseconds now, Actions& actions) {
   if (phase_ == Phase::idle)
     return;
+  if (phase_ == Phase::auditing) {
+    if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.asked; }))
+      return;
+    adopt_matches(actions);
+    phase_ = Phase::idle;
+    actions.over = true;
+    return;
+  }
   const bool any = replicas_left() > 0;
   if (phase_ == Phase::beginning && any && all_at(Step::ready)) {
     phase_ = Phase::sending;
@@ -275,7 +299,7 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
       restart_clocks(now);
       for (std::uint32_t w = 0; w < workers_.size(); ++w)
         if (workers_[w].takes_part)
-          actions.send.push_back({w, wire::Commit{delivery_}});
+          say(actions, w, wire::Commit{delivery_});
     }
   }
   if (phase_ == Phase::committing && all_at(Step::released))
@@ -298,10 +322,13 @@ RootDelivery::Actions RootDelivery::seal(const std::function<Digests(std::uint32
     return actions;
   phase_ = Phase::sealing;
   restart_clocks(now);
-  for (std::uint32_t w = 0; w < workers_.size(); ++w)
-    if (workers_[w].takes_part)
-      actions.send.push_back(
-        {w, wire::Seal{delivery_, workers_[w].frames_sent, workers_[w].bytes_sent, digests_of(w)}});
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+    Worker& worker = workers_[w];
+    if (!worker.takes_part)
+      continue;
+    worker.expected = digests_of(w);
+    say(actions, w, wire::Seal{delivery_, worker.frames_sent, worker.bytes_sent, worker.expected});
+  }
   return actions;
 }
 
@@ -323,17 +350,19 @@ void RootDelivery::undo(std::uint32_t replica, std::optional<std::uint32_t> beca
                        ? reason.message
                        : fmt::format("worker {} of its replica was given up: {}", *because_of, reason.message);
     record.digest_ok = false;
+    if (worker.release_given) { // it will serve the target as soon as it hears of it, or does already
+      record.version = plan_.target;
+      record.brought = plan_.kind;
+      record.dirty = false;
+    }
     if (record.lost)
       continue;
     worker.owes = delivery_;
     worker.owes_release = worker.release_given;
     worker.awaited = true;
-    if (worker.release_given) { // it will serve the target as soon as it hears of it
-      record.version = plan_.target;
-      record.dirty = false;
+    if (worker.release_given)
       continue;
-    }
-    actions.send.push_back({w, wire::Undo{delivery_, reason.message}});
+    say(actions, w, wire::Undo{delivery_, reason.message});
   }
 }
 
@@ -374,7 +403,7 @@ void RootDelivery::stopped(std::uint32_t w, const Failure& why, Nanoseconds now,
     return;
   if (worker.takes_part)
     drop(replica_of(w), w, reason, now, actions);
-  worker.awaited = false;
+  worker.awaited = worker.asked = false;
   advance(now, actions);
 }
 
@@ -392,8 +421,7 @@ RootDelivery::Actions RootDelivery::lost(std::uint32_t w, const Failure& why, Na
 
 void RootDelivery::settle(std::uint32_t w, const wire::Agreed& standing, bool release, Actions& actions) {
   doubts_[w] = {standing, release};
-  actions.send.push_back(
-    {w, wire::Settle{standing.session, standing.delivery, static_cast<std::uint8_t>(release ? 1 : 0)}});
+  say(actions, w, wire::Settle{standing.session, standing.delivery, static_cast<std::uint8_t>(release ? 1 : 0)});
 }
 
 RootDelivery::Actions RootDelivery::met(const std::vector<wire::Agreed>& standing) {
@@ -445,11 +473,111 @@ RootDelivery::Actions RootDelivery::abort(const Failure& reason, Nanoseconds now
   Actions actions;
   if (phase_ == Phase::idle || phase_ == Phase::ending)
     return actions;
+  if (phase_ == Phase::auditing) {
+    for (Worker& worker : workers_)
+      worker.asked = worker.matches = false;
+    found_ = reason;
+    advance(now, actions);
+    return actions;
+  }
   if (!released_)
     failure_ = reason;
   drop_all(reason, now, actions);
   advance(now, actions);
   return actions;
+}
+
+// Audits
+// -----------------------------------------------------------------------------------------------------------
+
+std::optional<Failure> RootDelivery::compare(std::uint32_t w, const Digests& reported, std::string_view when) const {
+  const auto wrong = first_wrong(workers_[w].expected, reported);
+  if (!wrong)
+    return std::nullopt;
+  const std::string cell = settings_.cell_name ? settings_.cell_name(wrong->cell) : fmt::format("cell {}", wrong->cell);
+  return Failure{Code::verification_failed, fmt::format("worker {}: {}: {}, {}", w, cell, wrong->text(), when)};
+}
+
+bool RootDelivery::is_asked(std::uint32_t w, const AuditPlan& plan) const noexcept {
+  if (plan.version == 0 || !available(w))
+    return false;
+  return plan.adopt ? records_[w].version == 0 && workers_[w].may_match : records_[w].version == plan.version;
+}
+
+bool RootDelivery::anyone_for(const AuditPlan& plan) const {
+  for (std::uint32_t w = 0; w < workers_.size(); ++w)
+    if (is_asked(w, plan))
+      return true;
+  return false;
+}
+
+RootDelivery::Actions RootDelivery::audit(const AuditPlan& plan,
+                                          const std::function<Digests(std::uint32_t worker)>& digests_of,
+                                          Nanoseconds now) {
+  Actions actions;
+  phase_ = Phase::auditing;
+  audit_ = plan;
+  found_.reset();
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+    Worker& worker = workers_[w];
+    worker.matches = false;
+    worker.asked = is_asked(w, plan);
+    if (!worker.asked)
+      continue;
+    worker.may_match = false;
+    worker.expected = digests_of(w);
+    say(actions, w, wire::Audit{plan.audit, plan.version, worker.expected});
+  }
+  restart_clocks(now);
+  return actions;
+}
+
+RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Audited& message, Nanoseconds now) {
+  Actions actions;
+  if (phase_ != Phase::auditing || w >= workers_.size() || !workers_[w].asked || message.audit != audit_.audit)
+    return actions;
+  touch(w, now);
+  Worker& worker = workers_[w];
+  worker.asked = false;
+  auto different = compare(w, message.digests, fmt::format("audit of version {}", audit_.version));
+  if (!message.error.empty())
+    different =
+      naming(w, {Code::verification_failed, fmt::format("{}, audit of version {}", message.error, audit_.version)});
+  Record& record = records_[w];
+  if (audit_.adopt) {
+    worker.matches = !different;
+  } else if (different) {
+    // Nothing whole is there any more: like after a seed that did not come to its end.
+    record.version = 0;
+    record.dirty = true;
+    record.digest_ok = false;
+    record.error = different->message;
+    found_ = found_.value_or(*different);
+  } else {
+    record.audited = true;
+    record.digest_ok = true;
+  }
+  advance(now, actions);
+  return actions;
+}
+
+/// Replicas are served as a whole: one whose members have, or hold, the version.
+void RootDelivery::adopt_matches(Actions& actions) {
+  for (std::uint32_t replica = 0; replica < replicas(); ++replica) {
+    bool all = true;
+    for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w)
+      all = all && available(w) && (workers_[w].matches || records_[w].version == audit_.version);
+    for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w) {
+      if (!std::exchange(workers_[w].matches, false) || !all)
+        continue;
+      Record& record = records_[w];
+      record.version = audit_.version;
+      record.matched = record.digest_ok = true;
+      record.dirty = false;
+      record.error.clear();
+      say(actions, w, wire::Adopt{audit_.audit, audit_.version});
+    }
+  }
 }
 
 RootDelivery::Actions RootDelivery::abandon(const Failure& reason, Nanoseconds now) {
@@ -477,16 +605,20 @@ RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
     const Nanoseconds limit = engine ? settings_.engine : settings_.stall;
     if (now - workers_[w].progress < limit)
       continue;
-    const Failure reason{Code::timed_out, fmt::format("worker {} made no progress for {:.1f} s ({}) in the update to "
-                                                      "version {}",
-                                                      w, static_cast<double>(limit) * 1e-9,
-                                                      engine ? "update.engine" : "update.stall", plan_.target)};
+    const bool auditing = phase_ == Phase::auditing;
+    const Failure reason{Code::timed_out,
+                         fmt::format("worker {} made no progress for {:.1f} s ({}) in the {} version {}", w,
+                                     static_cast<double>(limit) * 1e-9, engine ? "update.engine" : "update.stall",
+                                     auditing ? "audit of" : "update to", auditing ? audit_.version : plan_.target)};
+    if (auditing && !found_)
+      found_ = reason;
     stopped(w, reason, now, actions);
     workers_[w].unresponsive = workers_[w].owes != 0;
     if (phase_ == Phase::idle)
       return actions;
   }
-  if (phase_ != Phase::ending && now - begun_ >= settings_.timeout) {
+  // In an audit, who stands still is not waited for longer than `stall`.
+  if (phase_ != Phase::ending && phase_ != Phase::auditing && now - begun_ >= settings_.timeout) {
     const Failure reason{Code::timed_out, fmt::format("the update to version {} took longer than {:.1f} s "
                                                       "(update.timeout)",
                                                       plan_.target, static_cast<double>(settings_.timeout) * 1e-9)};
@@ -571,9 +703,15 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& mes
   touch(w, now);
   if (phase_ != Phase::committing || workers_[w].step != Step::staged || message.version != plan_.target)
     return wrong(w, "Applied", now);
+  if (const auto different = compare(w, message.digests, "read back after the commit")) {
+    Actions dropped;
+    workers_[w].failed = true;
+    drop(replica_of(w), w, *different, now, dropped);
+    return dropped;
+  }
   workers_[w].step = Step::applied;
   Record& record = records_[w];
-  record.digest_ok = true;
+  record.digest_ok = settings_.verify;
   record.elements = message.elements;
   record.stage = message.stage;
   record.commit = message.commit;
@@ -588,7 +726,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Applied& mes
     touch(member, now);
     workers_[member].release_given = true;
     last_release_[member] = delivery_;
-    actions.send.push_back({member, wire::Release{delivery_}});
+    say(actions, member, wire::Release{delivery_});
   }
   return actions;
 }
@@ -617,6 +755,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Released& me
   workers_[w].step = Step::released;
   Record& record = records_[w];
   record.version = plan_.target;
+  record.brought = plan_.kind;
   record.dirty = false;
   record.error.clear();
   record.pause_ns = message.pause_ns;
@@ -629,9 +768,9 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Undone& mess
   if (w >= workers_.size() || workers_[w].owes == 0 || workers_[w].owes != message.delivery || workers_[w].owes_release)
     return actions;
   answered(w);
+  // With nothing whole where there was something: its memory was found to be changed.
+  records_[w].dirty = message.version == 0 && (records_[w].dirty || records_[w].version != 0);
   records_[w].version = message.version;
-  if (message.version != 0)
-    records_[w].dirty = false;
   advance(now, actions);
   return actions;
 }
@@ -644,6 +783,12 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Failed& mess
   const Failure reason = naming(w, {message.code, message.message});
   if (records_[w].error.empty())
     records_[w].error = reason.message;
+  if (phase_ == Phase::auditing && workers_[w].asked) {
+    workers_[w].asked = false;
+    found_ = found_.value_or(reason);
+    advance(now, actions);
+    return actions;
+  }
   if (phase_ == Phase::idle || !workers_[w].takes_part)
     return actions; // no progress: a worker that repeats it must not hold up the end
   workers_[w].failed = true;

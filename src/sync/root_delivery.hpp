@@ -14,9 +14,14 @@
 // serves one version: its members in doubt serve the target where one of them does already or all of them applied it,
 // else they undo; and where it was this root's delivery, this root knows. The word is given once: who asks again hears
 // the same.
+//
+// Between deliveries an audit may run: workers read all of their memory again and say its digests. One that serves and
+// is wrong has nothing whole any more: the next delivery seeds its replica. A replica whose members have nothing whole,
+// and hold in memory what the trainer has, is told to serve that: it is sent no values.
 #pragma once
 
 #include "result.hpp"
+#include "sync/audit.hpp"
 #include "wire/messages.hpp"
 
 #include <cstdint>
@@ -43,6 +48,9 @@ struct DeliverySettings {
   Nanoseconds timeout = 0;
   Nanoseconds engine = 0;    ///< for what includes a call of the engine, where it is longer than `stall`
   std::uint64_t session = 0; ///< this root's
+  bool verify = true;        ///< manifests name digests (update.verify is not "off")
+  /// A cell in words, for messages: of which slot it is. None: its number.
+  std::function<std::string(std::uint32_t cell)> cell_name{};
 };
 
 /// What one delivery brings, and so to whom.
@@ -55,9 +63,17 @@ struct DeliveryPlan {
   friend bool operator==(const DeliveryPlan&, const DeliveryPlan&) = default;
 };
 
+/// Whose memory is read again.
+struct AuditPlan {
+  std::uint64_t audit = 0;   ///< ascending, never reused
+  std::uint64_t version = 0; ///< whose digests are known
+  bool adopt = false;        ///< of those who have nothing whole, and were never asked; else of those at `version`
+};
+
 class RootDelivery {
 public:
-  using Message = std::variant<wire::Begin, wire::Seal, wire::Commit, wire::Release, wire::Undo, wire::Settle>;
+  using Message = std::variant<wire::Begin, wire::Seal, wire::Commit, wire::Release, wire::Undo, wire::Settle,
+                               wire::Audit, wire::Adopt>;
   struct ToWorker {
     std::uint32_t worker = 0;
     Message message;
@@ -67,7 +83,7 @@ public:
     std::vector<ToWorker> send;
     bool may_send_flushes = false; ///< every worker that takes part is ready
     bool flush_credit = false;     ///< the flush on the wire was staged by every worker that takes part
-    bool over = false;             ///< the delivery has ended: see failure(), records()
+    bool over = false;             ///< the delivery, or audit, has ended: see failure(), records()
   };
   /// What is known of a worker.
   struct Record {
@@ -76,7 +92,10 @@ public:
     bool dirty = false;        ///< a seed was begun and did not come to its end
     std::string error;         ///< why it did not come to the last target
     // of the update under way, see begin_update()
-    bool digest_ok = false; ///< it applied the target, digests read back were right
+    std::optional<wire::DeliveryKind> brought; ///< the delivery that brought it to its version
+    bool matched = false;                      ///< its memory was taken for a version as it was
+    bool audited = false;                      ///< all of its memory was read again, and is right
+    bool digest_ok = false; ///< it applied the target (or has it already), digests read back were right
     std::uint64_t elements = 0;
     wire::Span stage, commit;
     std::int64_t pause_ns = 0;
@@ -101,7 +120,7 @@ public:
   /// All frames of a flush were handed to the wire. One flush at a time: the next only after flush_credit.
   [[nodiscard]] Actions flush_sent(Nanoseconds now);
 
-  using Digests = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
+  using Digests = sync::Digests;
   /// Everything was sent. `digests_of`: what a worker's manifest says.
   [[nodiscard]] Actions seal(const std::function<Digests(std::uint32_t worker)>& digests_of, Nanoseconds now);
 
@@ -113,6 +132,15 @@ public:
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::Released& message, Nanoseconds now);
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::Undone& message, Nanoseconds now);
   [[nodiscard]] Actions on(std::uint32_t worker, const wire::Failed& message, Nanoseconds now);
+
+  /// Would anybody be asked?
+  [[nodiscard]] bool anyone_for(const AuditPlan& plan) const;
+  /// Requires that nothing runs and anyone_for(plan). `digests_of`: of all cells that a worker holds, at plan.version.
+  [[nodiscard]] Actions audit(const AuditPlan& plan, const std::function<Digests(std::uint32_t worker)>& digests_of,
+                              Nanoseconds now);
+  [[nodiscard]] Actions on(std::uint32_t worker, const wire::Audited& message, Nanoseconds now);
+  /// What the last audit found first; nothing where all who were asked are right.
+  [[nodiscard]] const std::optional<Failure>& found() const noexcept { return found_; }
 
   /// The worker is gone.
   [[nodiscard]] Actions lost(std::uint32_t worker, const Failure& reason, Nanoseconds now);
@@ -137,8 +165,9 @@ public:
   [[nodiscard]] const std::optional<Failure>& failure() const noexcept { return failure_; }
 
   /// What would bring up the replicas that could be served and are not at `version`; nothing when there are none.
-  /// Call once at the end of each update. Seeds first: an empty replica serves nobody; but in turns with folds where
-  /// both are needed, so that a seed which fails again and again keeps nobody else behind.
+  /// Call at the end of each update, and again where an audit of its version has found something. Seeds first: an empty
+  /// replica serves nobody; but in turns with folds where both are needed, so that a seed which fails again and again
+  /// keeps nobody else behind.
   [[nodiscard]] std::optional<DeliveryPlan> catch_up(std::uint64_t version);
   /// No worker that may come back is at an older version.
   [[nodiscard]] std::uint64_t oldest_version(std::uint64_t version) const;
@@ -146,7 +175,7 @@ public:
   [[nodiscard]] Failure nobody() const;
 
 private:
-  enum class Phase : std::uint8_t { idle, beginning, sending, sealing, committing, ending };
+  enum class Phase : std::uint8_t { idle, beginning, sending, sealing, committing, ending, auditing };
   enum class Step : std::uint8_t { none, ready, staged, applied, released };
   struct Worker {
     bool takes_part = false; ///< in the running delivery, and its replica was not dropped
@@ -156,6 +185,9 @@ private:
     std::uint64_t frames_sent = 0;
     std::uint64_t frames_staged = 0;
     std::uint64_t bytes_sent = 0;
+    Digests expected;         ///< what its manifest, or audit, says
+    bool asked = false;       ///< in the running audit, and has not answered
+    bool matches = false;     ///< what it holds is the version of the running audit
     Nanoseconds progress = 0; ///< when it last moved, or was last not waited for
     // what outlasts a delivery
     std::uint64_t owes = 0;    ///< the delivery whose Undone, or Released, has not come yet
@@ -164,6 +196,7 @@ private:
     bool unresponsive = false; ///< it stood still: not served until it answers what it owes
     bool failed = false;       ///< it said so itself: not served until it has answered
     bool silent = false;       ///< nothing is heard of it
+    bool may_match = true;     ///< nobody has looked at what it brought along, and nothing was written over it
   };
   /// Of a worker that was in doubt.
   struct Doubt {
@@ -207,6 +240,11 @@ private:
   void stopped(std::uint32_t worker, const Failure& reason, Nanoseconds now, Actions& actions);
   [[nodiscard]] Actions wrong(std::uint32_t worker, std::string_view message, Nanoseconds now);
   void answered(std::uint32_t worker);
+  /// What is wrong with a worker's digests, in words; nothing where they are as expected.
+  [[nodiscard]] std::optional<Failure> compare(std::uint32_t worker, const Digests& reported,
+                                               std::string_view when) const;
+  [[nodiscard]] bool is_asked(std::uint32_t worker, const AuditPlan& plan) const noexcept;
+  void adopt_matches(Actions& actions);
   void settle(std::uint32_t worker, const wire::Agreed& standing, bool release, Actions& actions);
   void touch(std::uint32_t worker, Nanoseconds now) { workers_[worker].progress = now; }
   void restart_clocks(Nanoseconds now);
@@ -220,9 +258,13 @@ private:
   std::uint64_t delivery_ = 0;
   DeliveryPlan plan_;
   Nanoseconds begun_ = 0;
-  bool on_wire_ = false;   ///< a flush that not every worker has staged
-  bool released_ = false;  ///< some replica was told to serve the target
-  bool seeds_next_ = true; ///< where a catch-up could be either
+  bool on_wire_ = false;          ///< a flush that not every worker has staged
+  bool released_ = false;         ///< some replica was told to serve the target
+  bool seeds_next_ = true;        ///< where a catch-up could be either
+  std::uint64_t planned_for_ = 0; ///< the version of the last catch_up()
+  bool seeds_were_next_ = true;   ///< before it
+  AuditPlan audit_;
+  std::optional<Failure> found_;
   std::optional<Failure> failure_;
 };
 

@@ -14,9 +14,17 @@ RouteTable broadcast(std::uint32_t blocks, std::size_t cells, std::size_t worker
   return table;
 }
 
+std::vector<std::vector<bool>> held_cells(std::size_t cells, std::span<const std::vector<layout::Block>> workers) {
+  std::vector<std::vector<bool>> held(workers.size(), std::vector<bool>(cells));
+  for (std::size_t worker = 0; worker < workers.size(); ++worker)
+    for (const layout::Block& block : workers[worker])
+      held[worker][block.cell] = true;
+  return held;
+}
+
 RouteTable rank_local(std::uint32_t blocks, std::size_t cells, std::span<const std::vector<layout::Block>> workers) {
   RouteTable table;
-  table.cells.assign(workers.size(), std::vector<bool>(cells));
+  table.cells = held_cells(cells, workers);
   // Sets of workers are refined worker by worker: a block's set is a number, and (number, next worker) another one.
   constexpr std::uint32_t none = 0;
   std::vector<std::uint32_t> set_of_block(blocks, none);
@@ -25,7 +33,6 @@ RouteTable rank_local(std::uint32_t blocks, std::size_t cells, std::span<const s
     std::map<std::uint32_t, std::uint32_t> with_worker; ///< by set: the set that has this worker too
     std::uint32_t last = RouteTable::nobody;            // ties repeat an id
     for (const layout::Block& block : workers[worker]) {
-      table.cells[worker][block.cell] = true;
       if (block.id == last)
         continue;
       last = block.id;

@@ -16,15 +16,19 @@ struct RouteTable {
 
   std::vector<std::uint32_t> route_of_block;       ///< by block id
   std::vector<std::vector<std::uint32_t>> workers; ///< by route, ascending
-  std::vector<std::vector<bool>> cells;            ///< by worker: the cells that it meets
+  std::vector<std::vector<bool>> cells;            ///< by worker: the cells that it holds
 
   [[nodiscard]] bool meets(std::uint32_t worker, std::uint32_t cell) const { return cells[worker][cell]; }
 };
 
-/// One route: everybody gets everything.
+/// By worker: the cells that its shards meet. `workers` as in layout::Plan.
+[[nodiscard]] std::vector<std::vector<bool>> held_cells(std::size_t cells,
+                                                        std::span<const std::vector<layout::Block>> workers);
+
+/// One route: everybody gets everything, and is taken to hold it; who holds what is held_cells().
 [[nodiscard]] RouteTable broadcast(std::uint32_t blocks, std::size_t cells, std::size_t workers);
 
-/// A worker gets the blocks that its shards meet, and nothing else. `workers` as in layout::Plan.
+/// A worker gets the blocks that its shards meet, and nothing else.
 [[nodiscard]] RouteTable rank_local(std::uint32_t blocks, std::size_t cells,
                                     std::span<const std::vector<layout::Block>> workers);
 

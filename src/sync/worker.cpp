@@ -45,6 +45,7 @@ Result<wire::Ready> WorkerProtocol::begin(const wire::Begin& message) {
     session_ = root_session_;
     highest_ = 0;
   }
+  matches_ = {};
   running_ = true;
   seed_ = seed;
   sealed_ = verified_ = committed_ = applied_ = given_up_ = false;
@@ -137,6 +138,36 @@ void WorkerProtocol::serve_target() noexcept {
   state_ = WorkerState::serving;
 }
 
+// Audits
+// ---------------------------------------------------------------------------------------------------------------
+
+Result<void> WorkerProtocol::audit(const wire::Audit& message) {
+  if (running_ || unsettled_)
+    return fail(Code::call_order, "audit {} while delivery {} is running", message.audit, delivery_);
+  return {};
+}
+
+void WorkerProtocol::audited(const wire::Audit& message, bool right) noexcept {
+  matches_ = right ? wire::Adopt{message.audit, message.version} : wire::Adopt{};
+  if (!right && state_ == WorkerState::serving && !foreign() && version_ == message.version)
+    spoiled();
+}
+
+Result<void> WorkerProtocol::adopt(const wire::Adopt& message) {
+  if (running_ || unsettled_ || message.version == 0 || message.audit != matches_.audit ||
+      message.version != matches_.version)
+    return fail(Code::call_order, "version {} is to be adopted, and no audit {} just before has found it in memory",
+                message.version, message.audit);
+  if (!foreign() && message.version < highest_)
+    return fail(Code::call_order, "version {} is to be adopted, this worker was at {}: versions never go back",
+                message.version, highest_);
+  matches_ = {};
+  session_ = root_session_;
+  version_ = highest_ = message.version;
+  state_ = WorkerState::serving;
+  return {};
+}
+
 // From root to root
 // ---------------------------------------------------------------------------------------------------------------
 
@@ -147,6 +178,7 @@ void WorkerProtocol::forget_fence() noexcept {
 
 void WorkerProtocol::meet(std::uint64_t session) noexcept {
   root_session_ = session;
+  matches_ = {};
   forget_fence();
 }
 

@@ -8,9 +8,12 @@
 // A delta applies on its base only; a fold, which holds absolute values, on any version from its base on. A seed may
 // come at any time: it is written in place, and nothing is served until it is released.
 //
+// Between deliveries its memory may be audited: what serves and is wrong serves no more. What serves nothing of the
+// session and is right may be adopted: its memory is the version, and it serves it.
+//
 // A worker outlives its root. When that is gone (root_lost), a delivery that was not applied is given up here: nobody
 // can have released it. One that was applied stays in doubt until the next root settles it. A version is of the session
-// that counted it: from one session to another leads a seed, and nothing else.
+// that counted it: from one session to another leads a seed, or memory that is the same, and nothing else.
 #pragma once
 
 #include "result.hpp"
@@ -89,6 +92,13 @@ public:
   /// The next root's word on what is in doubt.
   [[nodiscard]] Result<Settled> settle(const wire::Settle& message);
 
+  /// All of memory is to be read now: then call audited(). Refused while a delivery runs.
+  [[nodiscard]] Result<void> audit(const wire::Audit& message);
+  /// `right`: every digest was the root's.
+  void audited(const wire::Audit& message, bool right) noexcept;
+  /// It serves the version that its memory was found to be, in the audit just before.
+  [[nodiscard]] Result<void> adopt(const wire::Adopt& message);
+
   /// A flush could not be staged: nothing of the delivery is taken or verified any more, until it is undone.
   void give_up() noexcept { given_up_ = running_; }
   [[nodiscard]] bool gave_up() const noexcept { return given_up_; }
@@ -97,6 +107,7 @@ public:
   void spoiled() noexcept {
     state_ = WorkerState::dirty;
     version_ = 0;
+    matches_ = {};
   }
 
 private:
@@ -111,6 +122,7 @@ private:
   std::uint64_t root_session_ = 0; ///< of the root that is there, or was last
   std::uint64_t version_ = 0;
   std::uint64_t highest_ = 0; ///< the latest version it ever served
+  wire::Adopt matches_;       ///< the last audit, and the version that it found in memory; 0: another one
   std::uint64_t delivery_ = 0;
   std::uint64_t target_ = 0;
   bool running_ = false;

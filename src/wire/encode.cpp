@@ -30,6 +30,7 @@
   X(Drop)                                                                                                              \
   X(NextUpdate)                                                                                                        \
   X(Abandon)                                                                                                           \
+  X(AuditReport)                                                                                                       \
   X(Begin)                                                                                                             \
   X(Ready)                                                                                                             \
   X(FlushStaged)                                                                                                       \
@@ -42,6 +43,9 @@
   X(Undo)                                                                                                              \
   X(Undone)                                                                                                            \
   X(Settle)                                                                                                            \
+  X(Audit)                                                                                                             \
+  X(Audited)                                                                                                           \
+  X(Adopt)                                                                                                             \
   X(Failed)                                                                                                            \
   X(Goodbye)                                                                                                           \
   X(Heartbeat)
@@ -371,13 +375,13 @@ void serialize(Archive& archive, HighWaterBytes& bytes) {
 
 template <class Archive>
 void serialize(Archive& archive, WorkerReport& report) {
-  archive(report.index, report.version, report.state, report.bytes, report.flushes, report.pieces, report.digest_ok,
-          report.pause_ns, report.error);
+  archive(report.index, report.version, report.state, report.delivery, report.bytes, report.flushes, report.pieces,
+          report.digest_ok, report.matched, report.audited, report.pause_ns, report.error);
 }
 
 template <class Archive>
 void serialize(Archive& archive, DeliveryReport& message) {
-  archive(message.version, message.base, message.step, message.kind, message.committed, message.error,
+  archive(message.of_audit, message.version, message.base, message.step, message.kind, message.committed, message.error,
           message.error_message, message.counts, message.times, message.high_water, message.workers);
 }
 
@@ -394,6 +398,11 @@ void serialize(Archive& archive, NextUpdate& message) {
 template <class Archive>
 void serialize(Archive& archive, Abandon& message) {
   archive(message.version);
+}
+
+template <class Archive>
+void serialize(Archive& archive, AuditReport& message) {
+  archive(message.audit, message.version, message.error);
 }
 
 template <class Archive>
@@ -428,7 +437,7 @@ void serialize(Archive& archive, Commit& message) {
 
 template <class Archive>
 void serialize(Archive& archive, Applied& message) {
-  archive(message.delivery, message.version, message.elements, message.digest, message.stage, message.commit,
+  archive(message.delivery, message.version, message.elements, message.digests, message.stage, message.commit,
           message.applier_peak);
 }
 
@@ -455,6 +464,21 @@ void serialize(Archive& archive, Undone& message) {
 template <class Archive>
 void serialize(Archive& archive, Settle& message) {
   archive(message.session, message.delivery, message.release);
+}
+
+template <class Archive>
+void serialize(Archive& archive, Audit& message) {
+  archive(message.audit, message.version, message.digests);
+}
+
+template <class Archive>
+void serialize(Archive& archive, Audited& message) {
+  archive(message.audit, message.version, message.digests, message.error);
+}
+
+template <class Archive>
+void serialize(Archive& archive, Adopt& message) {
+  archive(message.audit, message.version);
 }
 
 template <class Archive>

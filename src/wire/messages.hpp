@@ -161,17 +161,21 @@ struct WorkerReport {
   std::uint32_t index = 0;
   std::uint64_t version = 0;
   std::string state;
+  std::string delivery; ///< the kind that brought it to `version` in this update; empty: none did
   std::uint64_t bytes = 0;
   std::uint64_t flushes = 0;  ///< frames with pieces that were sent to it
   std::uint64_t pieces = 0;   ///< in these frames
   std::uint8_t digest_ok = 0; ///< 0 or 1
+  std::uint8_t matched = 0;   ///< 0 or 1: what its memory held already was taken for a version
+  std::uint8_t audited = 0;   ///< 0 or 1: all of its memory was read again, and is right
   std::int64_t pause_ns = 0;
   std::string error;
 };
 
-/// root -> rank: how the update to a version ended.
+/// root -> rank: how the update to a version ended, or an audit that the ranks asked for.
 struct DeliveryReport {
   static constexpr std::uint16_t type = 23;
+  std::uint8_t of_audit = 0; ///< 0 or 1
   std::uint64_t version = 0;
   std::uint64_t base = 0;
   std::uint64_t step = 0;
@@ -208,6 +212,14 @@ struct NextUpdate {
 struct Abandon {
   static constexpr std::uint16_t type = 26;
   std::uint64_t version = 0;
+};
+
+/// rank -> root: the whole snapshot was read again and compared with the digests that captures have added up.
+struct AuditReport {
+  static constexpr std::uint16_t type = 27;
+  std::uint64_t audit = 0;   ///< counts from 1; every rank has the same ones
+  std::uint64_t version = 0; ///< of the snapshot
+  std::string error;         ///< which rank, slot and cell is wrong; empty: none
 };
 
 // Delivery (root <-> worker)
@@ -266,7 +278,9 @@ struct Applied {
   std::uint64_t delivery = 0;
   std::uint64_t version = 0;
   std::uint64_t elements = 0; ///< written in bound memory
-  std::uint64_t digest = 0;   ///< sum over the worker's cells, read back from memory
+  /// (cell, digest) as read back from memory, of the manifest's cells, ascending; a cell once for each place that has
+  /// it
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> digests;
   Span stage;
   Span commit;
   std::uint64_t applier_peak = 0;
@@ -307,6 +321,33 @@ struct Settle {
   std::uint64_t session = 0; ///< of the delivery, as the worker said
   std::uint64_t delivery = 0;
   std::uint8_t release = 0; ///< 1: serve its target; 0: undo it
+};
+
+/// root -> worker, between deliveries: read all bound memory again and compare. One that serves the version and is
+/// wrong serves nothing from here on; one that serves nothing, or another session's version, stays as it is. Answered
+/// by Audited.
+struct Audit {
+  static constexpr std::uint16_t type = 42;
+  std::uint64_t audit = 0;                                      ///< never reused
+  std::uint64_t version = 0;                                    ///< whose digests they are
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> digests; ///< (cell, digest) of every cell that the worker holds
+};
+
+/// worker -> root.
+struct Audited {
+  static constexpr std::uint16_t type = 43;
+  std::uint64_t audit = 0;
+  std::uint64_t version = 0;                                    ///< what it serves now
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> digests; ///< of its memory, as in Applied, of all of its cells
+  std::string error; ///< which parameter, slot and cell is wrong first; empty: none
+};
+
+/// root -> worker that serves nothing of this session: its memory, as it was audited just now, is the version: serve
+/// it. Not answered.
+struct Adopt {
+  static constexpr std::uint16_t type = 44;
+  std::uint64_t audit = 0;
+  std::uint64_t version = 0;
 };
 
 // Failure

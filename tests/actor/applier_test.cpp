@@ -183,10 +183,101 @@ TEST_CASE("nothing is written before the commit; then only what is in a piece, i
   const auto applied = worker.control.heard<wire::Applied>();
   REQUIRE(applied.size() == 1);
   CHECK(applied[0].version == 2);
+  const auto k = digest_of({5, 0x66, 7, 0x88});
+  CHECK(applied[0].digests == decltype(wire::Applied::digests){{Worker::k, k}, {Worker::k, k}}); // in two places
   CHECK(worker.work->version == 1); // not before its replica is released
   worker.say(wire::Release{worker.delivery});
   CHECK(worker.control.heard<wire::Released>().size() == 1);
   CHECK(worker.work->version == 2);
+  CHECK(worker.committed == std::vector<Version>{1, 2});
+}
+
+TEST_CASE("without digests a worker takes what comes, and tells none") {
+  Worker worker;
+  worker.work->verify = false;
+  worker.begin(1);
+  const Bytes payload = Worker::seed_payload();
+  worker.flush(payload);
+  worker.seal(1, payload.size(), {});
+  worker.say(wire::Commit{worker.delivery});
+  const auto applied = worker.control.heard<wire::Applied>();
+  REQUIRE(applied.size() == 1);
+  CHECK(applied[0].digests.empty());
+  worker.say(wire::Release{worker.delivery});
+  CHECK(worker.at_seed());
+  CHECK(worker.work->version == 1);
+}
+
+TEST_CASE("a delta that meets memory which somebody has changed leaves the worker dirty; a wrong manifest does not") {
+  const bool changed = GENERATE(true, false);
+  Worker worker;
+  worker.seed();
+  worker.packed[5] ^= changed ? 1 : 0; // an element of k that changes
+  worker.begin(2);
+  const Bytes payload = delta_piece(Worker::block(Worker::k), {1, 3}, {0x66, 0x88});
+  worker.flush(payload);
+  worker.seal(1, payload.size(), {{Worker::k, digest_of({5, 0x66, 7, 0x88}) + (changed ? 0 : 1)}});
+  CHECK(worker.control.heard<wire::Staged>().empty());
+  CHECK_THAT(worker.control.heard<wire::Failed>().at(0).message, contains("slot 'k'"));
+  CHECK(worker.work->version == 1);
+  worker.say(wire::Undo{worker.delivery, "its digests are wrong"});
+  CHECK(worker.control.heard<wire::Undone>().at(0).version == (changed ? 0 : 1));
+  CHECK(worker.work->version == (changed ? 0 : 1));
+  CHECK(worker.work->standing.get().state == (changed ? sync::WorkerState::dirty : sync::WorkerState::serving));
+}
+
+TEST_CASE("an audit reads all memory without a pause: who serves and is wrong serves no more") {
+  Worker worker;
+  worker.seed();
+  const decltype(wire::Audit::digests) right{{Worker::q, digest_of({1, 2, 3, 4})},
+                                             {Worker::k, digest_of({5, 6, 7, 8})},
+                                             {Worker::v, digest_of({9, 10, 11, 12})}};
+  const int pauses = worker.pauses;
+  worker.say(wire::Audit{1, 1, right});
+  auto audited = worker.control.heard<wire::Audited>();
+  REQUIRE(audited.size() == 1);
+  CHECK(audited[0].audit == 1);
+  CHECK(audited[0].version == 1);
+  CHECK(audited[0].error == "");
+  CHECK(audited[0].digests == decltype(wire::Audit::digests){right[0], right[1], right[1], right[2]});
+  worker.tied[1] = 0x1234; // between elements: nobody's
+  worker.say(wire::Audit{2, 1, right});
+  CHECK(worker.control.heard<wire::Audited>().at(0).error == "");
+  CHECK(worker.work->version == 1);
+  worker.tied[4] ^= 1; // of the copy, not of k itself
+  worker.say(wire::Audit{3, 1, right});
+  audited = worker.control.heard<wire::Audited>();
+  REQUIRE(audited.size() == 1);
+  CHECK_THAT(audited[0].error, contains("parameter 'tied'") && contains("slot 'k'") && contains("cell 1"));
+  CHECK(audited[0].version == 0);
+  CHECK(worker.work->version == 0);
+  CHECK(worker.work->standing.get().state == sync::WorkerState::dirty);
+  CHECK(worker.pauses == pauses);
+  worker.begin(2);
+  CHECK(worker.control.heard<wire::Failed>().size() == 1); // a delta
+}
+
+TEST_CASE("a worker that holds the version already serves it as soon as it is told, and takes a delta on it") {
+  Worker worker;
+  worker.packed = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  for (std::size_t i = 0; i < 4; ++i)
+    worker.tied[2 * i] = worker.packed[4 + i];
+  const decltype(wire::Audit::digests) held{{Worker::q, digest_of({1, 2, 3, 4})},
+                                            {Worker::k, digest_of({5, 6, 7, 8})},
+                                            {Worker::v, digest_of({9, 10, 11, 12})}};
+  worker.say(wire::Adopt{1, 1}); // before anybody looked
+  CHECK(worker.control.heard<wire::Failed>().size() == 1);
+  worker.say(wire::Audit{1, 1, held});
+  CHECK(worker.control.heard<wire::Audited>().at(0).error == "");
+  CHECK(worker.work->version == 0);
+  worker.say(wire::Adopt{1, 1});
+  CHECK(worker.work->version == 1);
+  CHECK(worker.committed == std::vector<Version>{1});
+  worker.stage_k();
+  worker.say(wire::Commit{worker.delivery});
+  worker.say(wire::Release{worker.delivery});
+  CHECK(worker.packed == Values{1, 2, 3, 4, 5, 0x66, 7, 0x88, 9, 10, 11, 12});
+  CHECK(worker.control.heard<wire::Failed>().empty());
   CHECK(worker.committed == std::vector<Version>{1, 2});
 }
 

@@ -6,6 +6,7 @@
 #include "catch.hpp"
 #include "delta/stage.hpp"
 #include "testing.hpp"
+#include "unit/text_matchers.hpp"
 
 #include <cstring>
 
@@ -31,14 +32,15 @@ struct Rank {
   std::shared_ptr<RankWork> work;
   std::shared_ptr<Colleagues> colleagues;
 
-  explicit Rank(std::uint64_t inflight = worst_case(), bool fold = false) {
-    const SnapshotterSettings settings{1, inflight, 1 << 20, fold};
+  explicit Rank(std::uint64_t inflight = worst_case(), bool fold = false, std::uint64_t audit_every = 0) {
+    const SnapshotterSettings settings{1, inflight, 1 << 20, fold, audit_every};
     for (std::size_t i = 0; i < weights.size(); ++i)
       weights[i] = static_cast<std::uint16_t>(i);
     work =
       RankWork::make(0, {flat_block(0, DType::bf16, static_cast<std::int64_t>(weights.size()))}, 1, 2 * chunk_elements,
                      inflight, piece_bytes, {reinterpret_cast<const std::byte*>(weights.data())});
     work->recorder = std::make_shared<telemetry::Recorder>();
+    work->slots = {{"w", DType::bf16, {static_cast<std::int64_t>(weights.size())}}};
     REQUIRE(work->chunks.size() == chunks);
     colleagues = probes(system, log);
     colleagues->snapshotter = system.spawn(snapshotter, work, settings);
@@ -588,6 +590,55 @@ TEST_CASE("an open capture ends with the session") {
   rank.finished(1, {{true, true, true}, {}});
   rank.aborted(2);
   CHECK(rank.log.count<CaptureReported>() == 1);
+}
+
+TEST_CASE("an audit of every second capture reads the snapshot once nothing else needs it, before the next capture") {
+  Rank rank(worst_case(), false, 2);
+  std::vector<ChunkEncoded> encoded;
+  rank.capture(1);
+  rank.drain(encoded);
+  CHECK(rank.log.count<SnapshotAudited>() == 0);
+  rank.weights[7] = 0x1234;
+  rank.weights[200] = 0x4321;
+  rank.capture(2);
+  rank.weights[7] = 0x7777;
+  rank.capture(3); // waits for the last one to be read, and audited
+  CHECK(rank.log.count<SnapshotAudited>() == 0);
+  CHECK(rank.log.count<CaptureDone>() == 1);
+  std::vector<SnapshotAudited> audits;
+  for (bool more = true; more;) {
+    const Log log = rank.log.take();
+    for (const SnapshotAudited& audit : log.all<SnapshotAudited>())
+      audits.push_back(audit);
+    for (const ChunkEncoded& one : log.all<ChunkEncoded>())
+      if (!one.chunk->bytes.empty())
+        rank.give_back(one.chunk->bytes.size());
+    more = log.count<ChunkEncoded>() > 0;
+  }
+  REQUIRE(audits.size() == 1);
+  CHECK(audits[0].report.audit == 1);
+  CHECK(audits[0].report.version == 2);
+  CHECK(audits[0].report.error == "");
+  // One that is asked for counts on.
+  rank.system.send(rank.colleagues->snapshotter, SnapshotAudit{});
+  audits = rank.log.all<SnapshotAudited>();
+  REQUIRE(audits.size() == 1);
+  CHECK(audits[0].report.audit == 2);
+  CHECK(audits[0].report.version == 3);
+  CHECK(audits[0].report.error == "");
+}
+
+TEST_CASE("an audit finds a bit of the snapshot that no capture has changed, and names slot and cell") {
+  Rank rank;
+  std::vector<ChunkEncoded> encoded;
+  rank.capture(1);
+  rank.drain(encoded);
+  const std::size_t byte = static_cast<std::size_t>(GENERATE(0, 101, 511));
+  rank.work->memory.snapshot.data()[byte] ^= std::byte{1};
+  rank.system.send(rank.colleagues->snapshotter, SnapshotAudit{});
+  const auto audits = rank.log.all<SnapshotAudited>();
+  REQUIRE(audits.size() == 1);
+  CHECK_THAT(audits[0].report.error, contains("slot 'w', cell 0: the snapshot has digest"));
 }
 
 TEST_CASE("a Differ compares bits: minus zero is a change, an unchanged NaN is none") {

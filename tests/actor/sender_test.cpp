@@ -5,6 +5,8 @@
 #include "testing.hpp"
 #include "unit/text_matchers.hpp"
 
+#include <algorithm>
+#include <map>
 #include <thread>
 
 using namespace deltawire;
@@ -28,16 +30,19 @@ struct Root {
   SenderActor actor;
   std::uint64_t delivery = 0;
   std::uint64_t gather = 0;
+  std::map<std::uint32_t, std::uint64_t> sums{{0, 0}, {1, 0}}; ///< digests, by cell
+  sync::Digests manifest;                                      ///< of what was sealed last
 
   explicit Root(std::chrono::nanoseconds stall = std::chrono::hours(1), std::uint32_t workers_per_replica = 2,
                 sync::RouteTable routes_of_blocks = sync::broadcast(1, 2, 2)) {
     work->recorder = std::make_shared<telemetry::Recorder>();
+    work->slots = {{"w", DType::u8, {2}}};
     const auto colleagues = probes(system, log);
     SenderSettings settings;
     settings.workers_per_replica = workers_per_replica;
     settings.stall = stall;
     settings.timeout = std::chrono::hours(2);
-    settings.cells = 2;
+    settings.cells = {{0, 1}, {0, 1}};
     settings.slots = 1;
     settings.routes = std::make_shared<const sync::RouteTable>(std::move(routes_of_blocks));
     actor = system.spawn(
@@ -69,6 +74,13 @@ struct Root {
     GatherFinished finished;
     finished.totals.gather = gather;
     finished.totals.reported = true;
+    for (const auto& [cell, change] : digests)
+      sums[cell] += change;
+    manifest.assign(sums.begin(), sums.end());
+    if (sync::version_of_gather(gather) != 1 && !sync::is_catch_up(gather))
+      std::erase_if(manifest, [&](const auto& entry) {
+        return std::none_of(digests.begin(), digests.end(), [&](const auto& one) { return one.first == entry.first; });
+      });
     finished.totals.digest_changes = std::move(digests);
     system.send(actor, std::move(finished));
     DeliverySealed message;
@@ -95,6 +107,7 @@ struct Root {
     wire::Applied message;
     message.delivery = delivery;
     message.version = version;
+    message.digests = manifest;
     return message;
   }
 
@@ -171,6 +184,75 @@ TEST_CASE("commit follows when all have staged, release when all have applied, t
   const auto seals = root.control[0].heard<wire::Seal>();
   REQUIRE(seals.size() == 1);
   CHECK(seals[0].digests == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{1, 80}});
+}
+
+TEST_CASE("a worker that read back other digests than the trainer has is named with slot and cell, and not released") {
+  Root root;
+  root.begin(1);
+  for (const std::size_t w : {0u, 1u})
+    root.say(w, wire::Ready{root.delivery, 0});
+  root.sealed(0, {{1, 77}});
+  for (const std::size_t w : {0u, 1u})
+    root.say(w, wire::Staged{root.delivery, 0});
+  wire::Applied applied = root.applied(1);
+  applied.digests[1].second = 78;
+  root.say(0, root.applied(1));
+  root.say(1, applied);
+  CHECK(root.control[0].heard<wire::Release>().empty());
+  for (const std::size_t w : {0u, 1u}) {
+    CHECK(root.control[w].heard<wire::Undo>().size() == 1);
+    root.say(w, wire::Undone{root.delivery, 0});
+  }
+  const wire::DeliveryReport report = root.report();
+  CHECK(report.committed == 0);
+  CHECK(report.error == Code::verification_failed);
+  CHECK_THAT(report.error_message, contains("worker 1: slot 'w', cell 1: digest 000000000000004e in memory"));
+}
+
+TEST_CASE("an audit asks workers and waits for the ranks; who is wrong is seeded by the next update") {
+  Root root(std::chrono::hours(1), 1);
+  root.run_empty(1);
+  CHECK(root.report().committed == 1);
+  root.system.send(root.actor, AuditBegin{0});
+  for (Peer& worker : root.control) {
+    const auto audits = worker.heard<wire::Audit>();
+    REQUIRE(audits.size() == 1);
+    CHECK(audits[0].version == 1);
+    CHECK(audits[0].digests == decltype(wire::Audit::digests){{0, 0}, {1, 0}});
+  }
+  root.say(0, wire::Audited{1, 1, {{0, 0}, {1, 0}}, ""});
+  root.say(1, wire::Audited{1, 0, {{0, 0}, {1, 5}}, "parameter 'p', slot 'w', cell 1: digest 5"});
+  CHECK(root.log.count<UpdateOver>() == 0);
+  root.system.send(root.actor, SnapshotAudited{0, {1, 1, ""}});
+  const auto over = root.log.take().all<UpdateOver>();
+  REQUIRE(over.size() == 1);
+  const wire::DeliveryReport& report = over[0].report;
+  CHECK(report.of_audit == 1);
+  CHECK(report.version == 1);
+  CHECK(report.committed == 0);
+  CHECK(report.error == Code::verification_failed);
+  CHECK_THAT(report.error_message, contains("worker 1: parameter 'p', slot 'w', cell 1: digest 5"));
+  CHECK(report.workers[0].audited == 1);
+  CHECK(report.workers[0].state == "serving");
+  CHECK(report.workers[1].audited == 0);
+  CHECK(report.workers[1].state == "dirty");
+  CHECK(over[0].next.version == 2);
+  CHECK(over[0].next.catch_up == 1);
+  CHECK(over[0].next.kind == wire::DeliveryKind::seed);
+
+  // The next one is its own.
+  root.system.send(root.actor, AuditBegin{0});
+  CHECK(root.control[0].heard<wire::Audit>().size() == 1);
+  CHECK(root.control[1].heard<wire::Audit>().empty());
+  root.say(0, wire::Audited{2, 1, {{0, 0}, {1, 0}}, ""});
+  root.system.send(root.actor, SnapshotAudited{0, {2, 1, ""}});
+  CHECK(root.report().committed == 1);
+
+  // A rank's snapshot that is wrong ends the session.
+  root.system.send(root.actor, SnapshotAudited{0, {3, 1, "slot 'w', cell 0: the snapshot has digest 3"}});
+  const auto failures = root.log.all<FailureReport>();
+  REQUIRE(failures.size() == 1);
+  CHECK_THAT(failures[0].failure.message, contains("rank 0: slot 'w', cell 0"));
 }
 
 TEST_CASE("a silent worker fails the delivery by its name at the stall deadline, and the other one undoes") {

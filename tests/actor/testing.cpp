@@ -43,24 +43,17 @@ void TestSystem::advance(std::chrono::nanoseconds time) {
 std::shared_ptr<Colleagues> probes(TestSystem& system, Log& log) {
   auto colleagues = std::make_shared<Colleagues>();
   colleagues->supervisor = system.spawn([&log]() -> TrainerSupervisorActor::behavior_type {
-    return {record<ConnectRequest>(log),
-            record<PublishRequest>(log),
-            record<CloseRequest>(log),
-            record<PortOpened>(log),
-            record<FrameArrived>(log),
-            record<PortClosed>(log),
-            record<CaptureDone>(log),
-            record<UpdateAbandoned>(log),
-            record<UpdatePart>(log),
-            record<CaptureAborted>(log),
-            record<UpdateOver>(log),
-            record<FailureReport>(log),
-            record<Tick>(log)};
+    return {record<ConnectRequest>(log), record<PublishRequest>(log),  record<CloseRequest>(log),
+            record<PortOpened>(log),     record<FrameArrived>(log),    record<PortClosed>(log),
+            record<CaptureDone>(log),    record<UpdateAbandoned>(log), record<UpdatePart>(log),
+            record<AuditRequest>(log),   record<SnapshotAudited>(log), record<CaptureAborted>(log),
+            record<UpdateOver>(log),     record<FailureReport>(log),   record<Tick>(log)};
   });
   colleagues->snapshotter = system.spawn([&log]() -> SnapshotterActor::behavior_type {
-    return {record<CaptureRequest>(log), record<UpdatePart>(log),    record<CaptureCancel>(log),
-            record<UpdatePlanned>(log),  record<GatherDropped>(log), record<ChunkWorked>(log),
-            record<CreditReturned>(log), record<Meet>(log),          record<Stop>(log)};
+    return {
+      record<CaptureRequest>(log), record<UpdatePart>(log),  record<CaptureCancel>(log),  record<UpdatePlanned>(log),
+      record<GatherDropped>(log),  record<ChunkWorked>(log), record<CreditReturned>(log), record<SnapshotAudit>(log),
+      record<Meet>(log),           record<Stop>(log)};
   });
   colleagues->differs.push_back(system.spawn([&log]() -> DifferActor::behavior_type {
     return {record<ChunkTask>(log), record<Meet>(log), record<Stop>(log)};
@@ -87,6 +80,7 @@ std::shared_ptr<Colleagues> probes(TestSystem& system, Log& log) {
             record<DeliverySealed>(log), record<FrameArrived>(log),   record<PortClosed>(log),
             record<WorkersMet>(log),     record<WorkerJoined>(log),   record<WorkerSilent>(log),
             record<DeliveryAbort>(log),  record<UpdateAbandon>(log),  record<UpdateAbort>(log),
+            record<CaptureKnown>(log),   record<AuditBegin>(log),     record<SnapshotAudited>(log),
             record<Tick>(log),           record<Meet>(log),           record<Stop>(log)};
   });
   return colleagues;

@@ -419,7 +419,7 @@ REGION = u32(0, 0) + u64(0) + items(items(u64(0, 2, 0, 3)), items(u64(0, 3, 0, 1
 DECLARATION = items(PARAMETER) + items(SLOT) + items(REGION)
 BLOCK = u32(1, 2, 3, 4, 5) + u8(1) + numbers(6) + u64(7) + numbers(8) + u64(9) + numbers(10)
 SPAN = u64(1, 2)
-REPORT = u32(1) + u64(5) + text("serving") + u64(6, 2, 3) + u8(1) + u64(7) + text("")
+REPORT = u32(1) + u64(5) + text("serving") + text("delta") + u64(6, 2, 3) + u8(1, 0, 1) + u64(7) + text("")
 
 # Number -> name, payload (FORMAT.md, "Control messages").
 MESSAGES = {
@@ -429,13 +429,15 @@ MESSAGES = {
     13: ("agreement", items(SLOT) + items(u32(0) + u64(6)) + u32(1, 1) + items(BLOCK)), 14: ("agreed", u64(9, 5, 7, 6)),
     15: ("connected", b""), 20: ("capture-report", u64(1, 2) + u8(1) + u64(3, 4) + SPAN + items(u32(1) + u64(-1)) + u64(5, 6) + u8(1)),
     21: ("offer", u64(2) + items(u32(0, 100), u32(1, 2**32 - 1)) + u32(2)), 22: ("grant", u64(2, 0) + u32(1) + u64(100)),
-    23: ("delivery-report", u64(2, 1, 9) + u8(1, 1, 13) + text("") + u64(*range(7)) + u64(1, 2, 3) + SPAN * 6 +
+    23: ("delivery-report", u8(0) + u64(2, 1, 9) + u8(1, 1, 13) + text("") + u64(*range(7)) + u64(1, 2, 3) + SPAN * 6 +
          u64(1, 2, 3, 4) + items(REPORT, REPORT)), 24: ("drop", u64(4)),
-    25: ("next-update", u64(3) + u8(1, 2) + u64(1, 0)), 26: ("abandon", u64(3)), 30: ("begin", u64(1) + u8(0) + u64(0, 1)),
+    25: ("next-update", u64(3) + u8(1, 2) + u64(1, 0)), 26: ("abandon", u64(3)),
+    27: ("audit-report", u64(1, 3) + text("rank 1")), 30: ("begin", u64(1) + u8(0) + u64(0, 1)),
     31: ("ready", u64(1, 0)), 32: ("flush-staged", u64(1, 0, 100)),
     33: ("seal", u64(1, 1, 100) + items(u32(0) + u64(5), u32(1) + u64(6))), 34: ("staged", u64(1, 100)), 35: ("commit", u64(1)),
-    36: ("applied", u64(1, 1, 6, 11) + SPAN + SPAN + u64(9)), 37: ("release", u64(1)), 38: ("released", u64(1, 1, 500)),
-    39: ("undo", u64(1) + text("a worker failed")), 40: ("undone", u64(1, 0)), 41: ("settle", u64(9, 7) + u8(1)), 50: ("failed", u8(13) + text("why") + u64(0)),
+    36: ("applied", u64(1, 1, 6) + items(u32(0) + u64(5), u32(0) + u64(5)) + SPAN + SPAN + u64(9)), 37: ("release", u64(1)), 38: ("released", u64(1, 1, 500)),
+    39: ("undo", u64(1) + text("a worker failed")), 40: ("undone", u64(1, 0)), 41: ("settle", u64(9, 7) + u8(1)),
+    42: ("audit", u64(1, 3) + items(u32(0) + u64(5))), 43: ("audited", u64(1, 3) + items(u32(0) + u64(5)) + text("")), 44: ("adopt", u64(1, 3)), 50: ("failed", u8(13) + text("why") + u64(0)),
     51: ("goodbye", b""), 52: ("heartbeat", b""),
 }
 

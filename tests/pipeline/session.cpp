@@ -122,13 +122,16 @@ void Session::open_worker(std::size_t w) {
     subscribers_.push_back(std::move(subscriber));
 }
 
-std::string Session::restart(std::size_t w, bool close_before) {
+std::string Session::restart(std::size_t w, bool close_before,
+                             const std::function<void(std::vector<HeldMemory>&)>& load) {
   if (close_before)
     subscribers_[w].close();
   else
     replaced_.push_back(std::move(subscribers_[w]));
   return at_once(1, [&](std::size_t) {
     open_worker(w);
+    if (load)
+      load(worker_memory_[w]);
     bind_and_start(w);
   })[0];
 }

@@ -67,13 +67,15 @@ public:
   [[nodiscard]] std::vector<Committed> committed(std::size_t worker) const;
   /// The memory of what a rank holds, in the order of the scenario.
   [[nodiscard]] HeldMemory& memory(std::size_t rank, std::size_t held) { return rank_memory_[rank][held]; }
+  [[nodiscard]] HeldMemory& worker_memory(std::size_t worker, std::size_t held) { return worker_memory_[worker][held]; }
   [[nodiscard]] Publisher& rank(std::size_t rank) { return publishers_[rank]; }
   [[nodiscard]] Subscriber& worker(std::size_t worker) { return subscribers_[worker]; }
   [[nodiscard]] std::size_t workers() const { return subscribers_.size(); }
 
   /// Another process in the worker's place: memory as it was bound first, nothing known. The old one closes before, or
-  /// never (its machine is gone). What the new one threw; empty: it joined.
-  [[nodiscard]] std::string restart(std::size_t worker, bool close_before = true);
+  /// never (its machine is gone). `load` may fill the memory first. What the new one threw; empty: it joined.
+  [[nodiscard]] std::string restart(std::size_t worker, bool close_before = true,
+                                    const std::function<void(std::vector<HeldMemory>&)>& load = nullptr);
 
   /// Everyone closes, at the same time.
   void close();

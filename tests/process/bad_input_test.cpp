@@ -128,8 +128,8 @@ TEST_CASE("an unknown key of the topology is named with file and line") {
 
 TEST_CASE("a key that this version lacks is refused, not ignored") {
   Case c;
-  (void)c.scratch.write("small.toml", std::string(small_topology) + "[update]\nseed = \"if-different\"\n");
-  REQUIRE_REFUSED(c.replay(), 2, c.topology, "update.seed", "not supported yet");
+  (void)c.scratch.write("small.toml", std::string(small_topology) + "[actors]\nsnapshotter = { tier = \"device\" }\n");
+  REQUIRE_REFUSED(c.replay(), 2, c.topology, "actors.snapshotter.tier", "not supported yet");
 }
 
 TEST_CASE("a rule that the tensors do not fit is refused before anything starts") {

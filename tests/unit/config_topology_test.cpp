@@ -58,8 +58,8 @@ secret_file = ""
 
 [update]
 wire_dtype = "keep"
-seed = "always"
-verify = "digest"
+seed = "if-different"
+verify = "audit:12"
 connect = "30s"
 reconnect = "15min"
 stall = "1.5s"
@@ -134,6 +134,9 @@ TEST_CASE("every supported key arrives typed") {
   CHECK(t.update.timeout == 1h);
   CHECK(t.update.busy == Busy::fold);
   CHECK(t.update.quorum == 2);
+  CHECK(t.update.seed == config::Seed::if_different);
+  CHECK(t.update.verify == config::Verify::digest);
+  CHECK(t.update.audit_every == 12);
   CHECK(t.actors.snapshotter.log == 1ull << 30);
   CHECK(t.actors.differ.count == 3);
   CHECK(t.actors.differ.chunk == 1000);
@@ -162,6 +165,9 @@ TEST_CASE("an empty file is one rank, one worker and the defaults") {
   CHECK(t->update.stall == 20s);
   CHECK(t->update.busy == Busy::wait);
   CHECK(t->update.quorum == 0);
+  CHECK(t->update.seed == config::Seed::always);
+  CHECK(t->update.verify == config::Verify::digest);
+  CHECK(t->update.audit_every == 0);
   CHECK(t->actors.differ.chunk == 16ull << 20);
   CHECK(t->actors.flush_bucket.cap == 256ull << 20);
   CHECK(t->actors.flush_bucket.positions == PositionChoice::automatic);
@@ -210,11 +216,6 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "t.toml:4: worker.map.on: not supported yet"},
          {"[update]\nwire_dtype = \"bfloat16\"",
           "t.toml:2: update.wire_dtype: \"bfloat16\" is not supported yet; use \"keep\""},
-         {"[update]\nseed = \"if-different\"",
-          "t.toml:2: update.seed: \"if-different\" is not supported yet; use \"always\""},
-         {"[update]\nverify = \"off\"", "t.toml:2: update.verify: \"off\" is not supported yet; use \"digest\""},
-         {"[update]\nverify = \"audit:10\"",
-          "t.toml:2: update.verify: \"audit:10\" is not supported yet; use \"digest\""},
          {"[actors]\nsnapshotter.tier = \"pinned\"",
           "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\" or \"host\""},
          {"[actors]\nsnapshotter.tier = \"device\"",
@@ -264,6 +265,11 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
           "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
          {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
          {"[update]\nwire_dtype = \"bf17\"", "t.toml:2: update.wire_dtype: \"bf17\" is neither \"keep\" nor a dtype"},
+         {"[update]\nseed = \"never\"", "t.toml:2: update.seed: \"never\" is not \"always\" or \"if-different\""},
+         {"[update]\nverify = \"audit:1.5\"",
+          "t.toml:2: update.verify: \"audit:1.5\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
+         {"[update]\nverify = \"audit:\"",
+          "t.toml:2: update.verify: \"audit:\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
          {"[update]\nverify = \"audit:0\"",
           "t.toml:2: update.verify: \"audit:0\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
          {"[update]\nquorum = 0", "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
@@ -410,13 +416,27 @@ TEST_CASE("sizes, axes and on of the wrong kind are refused with their key") {
         "t.toml:3: worker.map.sizes: belongs to the map's own \"shard\", which is not given");
 }
 
+TEST_CASE("memory is audited every K updates, or never where K is more than can be counted") {
+  const auto update = [](const std::string& verify) {
+    TopologyFiles files;
+    files.write("t.toml", "[update]\nverify = \"" + verify + "\"");
+    return files.load()->update;
+  };
+  CHECK(update("off").verify == config::Verify::off);
+  CHECK(update("off").audit_every == 0);
+  CHECK(update("audit:1").verify == config::Verify::digest);
+  CHECK(update("audit:1").audit_every == 1);
+  CHECK(update("audit:003").audit_every == 3);
+  CHECK(update("audit:99999999999999999999999").audit_every == std::numeric_limits<std::uint64_t>::max());
+}
+
 TEST_CASE("a mesh of too many ranks is refused") {
   CHECK_THAT(errors_of("[trainer]\nmesh = [[\"a\", 1048576], [\"b\", 2]]"), starts_with("t.toml:2: trainer.mesh: "));
 }
 
 TEST_CASE("all errors are reported at once, in the order of the file") {
   const auto* text = R"([update]
-seed = "if-different"
+wire_dtype = "bfloat16"
 stal = "1s"
 [telemetry]
 trace = 3
@@ -426,7 +446,7 @@ differ = { count = 0, affinity = [1] }
 mesh = [["tp", 0]]
 )";
   CHECK(errors_of(text, {"actors.applier.overflow=in-place", "nonsense.key=1"}) ==
-        "t.toml:2: update.seed: \"if-different\" is not supported yet; use \"always\"\n"
+        "t.toml:2: update.wire_dtype: \"bfloat16\" is not supported yet; use \"keep\"\n"
         "t.toml:3: update.stal: unknown key; did you mean \"stall\"?\n"
         "t.toml:5: telemetry.trace: must be a string, not an integer\n"
         "t.toml:7: actors.differ.count: 0 is not between 1 and 1024\n"

@@ -87,7 +87,7 @@ TEST_CASE("a run is not verified when anything is missing") {
     }
     record.note(UpdateEnded{committed(1)});
   }
-  SECTION("a digest is wrong") {
+  SECTION("a digest is wrong, and they are checked") {
     for (const Version version : {1, 2}) {
       record.note(held(0, version));
       record.note(held(1, version));
@@ -99,6 +99,18 @@ TEST_CASE("a run is not verified when anything is missing") {
   }
   REQUIRE(record.cause());
   CHECK(record.cause()->code == Code::verification_failed);
+}
+
+TEST_CASE("digests that nobody checks are not missed: the files prove the run") {
+  Record record(1, 2, false);
+  record.note(held(0, 1));
+  Outcome outcome = committed(1);
+  for (WorkerOutcome& worker : outcome.workers)
+    worker.digest_ok = false;
+  record.note(UpdateEnded{outcome});
+  CHECK(record.cause()); // worker 1 has proven nothing yet
+  record.note(held(1, 1));
+  CHECK_FALSE(record.cause());
 }
 
 TEST_CASE("a worker that fails after the first update is not waited for, and is the cause in the end") {

@@ -1229,6 +1229,8 @@ private:
   void receive(std::uint32_t w, const wire::Settle&) {
     FAIL("worker " << w << " is told what becomes of a doubt that it never had");
   }
+  void receive(std::uint32_t w, const wire::Audit&) { FAIL("worker " << w << " is audited, and nobody asked for it"); }
+  void receive(std::uint32_t w, const wire::Adopt&) { FAIL("worker " << w << " is to adopt, and was not audited"); }
   void receive(std::uint32_t w, const wire::Undo& message) {
     const auto undoing = workers_[w].protocol.undo(message);
     if (ok(undoing))

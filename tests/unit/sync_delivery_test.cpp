@@ -58,6 +58,7 @@ enum class Fault : std::uint8_t {
   staged_other_flush,
   applied_early,
   applied_other_version,
+  applied_other_digest,
   released_early,
   undone_unasked,
   repeated_failures, ///< Failed again and again, and nothing else
@@ -83,6 +84,7 @@ constexpr std::array<const char*, fault_count> fault_names{"none",
                                                            "FlushStaged of another flush",
                                                            "Applied early",
                                                            "Applied with another version",
+                                                           "Applied with another digest",
                                                            "Released early",
                                                            "Undone unasked",
                                                            "Failed again and again"};
@@ -422,6 +424,7 @@ private:
         wire::Applied applied;
         applied.delivery = message.delivery;
         applied.version = peer.protocol.target() + (lies_now(w, Fault::applied_other_version) ? 1 : 0);
+        applied.digests = {{0, lies_now(w, Fault::applied_other_digest) ? 2 : 1}};
         say(w, applied);
       });
     });
@@ -435,6 +438,8 @@ private:
   void receive(std::uint32_t w, const wire::Settle&) {
     FAIL("worker " << w << " is told what becomes of a doubt that it never had");
   }
+  void receive(std::uint32_t w, const wire::Audit&) { FAIL("worker " << w << " is audited, and nobody asked for it"); }
+  void receive(std::uint32_t w, const wire::Adopt&) { FAIL("worker " << w << " is to adopt, and was not audited"); }
   void receive(std::uint32_t w, const wire::Undo& message) {
     Peer& peer = peers_[w];
     const auto undoing = peer.protocol.undo(message);

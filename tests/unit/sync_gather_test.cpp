@@ -755,6 +755,72 @@ TEST_CASE("a version that a rank left half done is never finished; once dropped,
   }
 }
 
+TEST_CASE(
+  "a held gather grants nothing, but tells what the ranks have reported; begun again, it runs and tells it once") {
+  GatherRoot root(2, 1, 100);
+  const std::uint64_t gather = sync::gather_of(1);
+  REQUIRE(root.on_offer(0, offer_of(gather, {{0, 10}}, 1)));
+  root.begin(gather, true);
+  REQUIRE(root.on_offer(1, offer_of(gather, {}, 1)));
+  REQUIRE(root.next_round().empty());
+  REQUIRE_FALSE(root.window_ended());
+  REQUIRE_FALSE(root.known());
+  REQUIRE(root.waiting_for() == std::vector<std::uint32_t>{0, 1});
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    wire::CaptureReport report = report_of(1, 30);
+    report.elements = 7;
+    report.digest_changes = {{4, 3 + rank}};
+    REQUIRE(root.on_report(rank, report));
+  }
+  REQUIRE(root.waiting_for().empty()); // windows need not be complete
+  const auto known = root.known();
+  REQUIRE(known);
+  REQUIRE(known->gather == gather);
+  REQUIRE(known->reported);
+  REQUIRE(known->step == 30);
+  REQUIRE(known->elements == 14);
+  REQUIRE((known->digest_changes == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{4, 7}}));
+  REQUIRE_FALSE(root.known());
+  REQUIRE_FALSE(root.finished());
+  const bool dropped = GENERATE(false, true);
+  if (dropped) {
+    root.drop(gather);
+  } else {
+    root.begin(gather);
+    const auto granted = root.next_round();
+    REQUIRE(granted.size() == 1);
+    REQUIRE(granted[0].rank == 0);
+    REQUIRE(root.on_share(0, gather, granted[0].grant.round, 10) == true);
+    REQUIRE(root.window_ended());
+    const auto totals = root.finished();
+    REQUIRE(totals);
+    REQUIRE_FALSE(totals->reported);
+    REQUIRE(totals->rounds == 1);
+    REQUIRE(totals->digest_changes.empty());
+  }
+  // The next one begins where that ended.
+  root.begin(sync::gather_of(2));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    REQUIRE(root.on_offer(rank, offer_of(sync::gather_of(2), {}, 1)));
+    wire::CaptureReport report = report_of(2);
+    report.digest_changes = {{4, 1}};
+    REQUIRE(root.on_report(rank, report));
+  }
+  REQUIRE(root.window_ended());
+  const auto next = root.finished();
+  REQUIRE(next);
+  REQUIRE((next->digest_changes == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{4, 2}}));
+}
+
+TEST_CASE("of a held gather that a rank has left half done nothing is known") {
+  GatherRoot root(1, 1, 100);
+  root.begin(sync::gather_of(1), true);
+  wire::CaptureReport report = report_of(1);
+  report.aborted = 1;
+  REQUIRE(root.on_report(0, report));
+  REQUIRE_FALSE(root.known());
+}
+
 TEST_CASE("a catch-up gather follows its version's own, and tells no report twice") {
   GatherRoot root(1, 1, 100);
   root.begin(sync::gather_of(1));

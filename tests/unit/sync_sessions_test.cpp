@@ -398,6 +398,8 @@ private:
       return refused(w, settled.error());
     put_back(worker, settled->exchange_back);
   }
+  void take(std::uint32_t w, const wire::Audit&) { throw Violation(fmt::format("worker {} is audited unasked", w)); }
+  void take(std::uint32_t w, const wire::Adopt&) { throw Violation(fmt::format("worker {} is to adopt unasked", w)); }
   static void put_back(Worker& worker, bool exchange_back) {
     if (exchange_back)
       worker.memory = worker.undo_log;

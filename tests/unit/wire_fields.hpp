@@ -21,9 +21,10 @@ using Bytes = std::vector<std::byte>;
 using Messages =
   std::tuple<wire::Hello, wire::Welcome, wire::Refused, wire::DeclareRank, wire::Catalogue, wire::DeclareWorker,
              wire::Agreement, wire::Agreed, wire::Connected, wire::CaptureReport, wire::Offer, wire::Grant,
-             wire::DeliveryReport, wire::Drop, wire::NextUpdate, wire::Abandon, wire::Begin, wire::Ready,
-             wire::FlushStaged, wire::Seal, wire::Staged, wire::Commit, wire::Applied, wire::Release, wire::Released,
-             wire::Undo, wire::Undone, wire::Settle, wire::Failed, wire::Goodbye, wire::Heartbeat>;
+             wire::DeliveryReport, wire::Drop, wire::NextUpdate, wire::Abandon, wire::AuditReport, wire::Begin,
+             wire::Ready, wire::FlushStaged, wire::Seal, wire::Staged, wire::Commit, wire::Applied, wire::Release,
+             wire::Released, wire::Undo, wire::Undone, wire::Settle, wire::Audit, wire::Audited, wire::Adopt,
+             wire::Failed, wire::Goodbye, wire::Heartbeat>;
 
 /// Calls visit(Message{}) for each.
 template <class Visit>
@@ -49,7 +50,7 @@ constexpr std::size_t member_count() {
 template <class T, class Visit>
 void each_member(T& value, Visit visit) {
   constexpr std::size_t count = member_count<std::remove_const_t<T>>();
-  static_assert(count <= 11);
+  static_assert(count <= 12);
   [[maybe_unused]] const auto all = [&](auto&... members) { (visit(members), ...); };
   if constexpr (count == 1) {
     auto& [a] = value;
@@ -84,6 +85,9 @@ void each_member(T& value, Visit visit) {
   } else if constexpr (count == 11) {
     auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
     all(a, b, c, d, e, f, g, h, i, j, k);
+  } else if constexpr (count == 12) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
+    all(a, b, c, d, e, f, g, h, i, j, k, l);
   }
 }
 

@@ -96,7 +96,7 @@ Result<TimedUpdate> UpdateSession::update() {
     return fail(outcome.error_message.empty() ? Code::internal : outcome.error, "version {} was not committed: {}",
                 outcome.version, outcome.error_message);
   for (const WorkerOutcome& worker : outcome.workers)
-    if (worker.version != outcome.version || !worker.digest_ok)
+    if (worker.version != outcome.version || !worker.error.empty())
       return fail(Code::peer_failed, "version {} did not reach worker {}, which is {} at version {}: {}",
                   outcome.version, worker.index, worker.state, worker.version, worker.error);
   return timed;

@@ -111,6 +111,12 @@ std::string actors_text(const config::Actors& actors) {
     cap(actors.applier.stage));
 }
 
+std::string verify_text(const config::Update& update) {
+  if (update.verify == config::Verify::off)
+    return "off";
+  return update.audit_every == 0 ? "digest" : fmt::format("audit:{}", update.audit_every);
+}
+
 } // namespace
 
 std::string topology_text(const config::Topology& topology) {
@@ -118,10 +124,12 @@ std::string topology_text(const config::Topology& topology) {
   const auto duration = [](config::Duration length) { return quoted(config::duration_text(length)); };
   return side_text("trainer", topology.trainer, false) + side_text("worker", topology.worker, true) +
          fmt::format("[transport]\nmaster = {}\n", quoted(topology.transport.master)) +
-         fmt::format("[update]\nconnect = {}\nstall = {}\nengine = {}\ntimeout = {}\nbusy = \"{}\"\nquorum = {}\n",
+         fmt::format("[update]\nconnect = {}\nstall = {}\nengine = {}\ntimeout = {}\nbusy = \"{}\"\nquorum = {}\nseed "
+                     "= \"{}\"\nverify = \"{}\"\n",
                      duration(update.connect), duration(update.stall), duration(update.engine),
                      duration(update.timeout), update.busy == config::Busy::fold ? "fold" : "wait",
-                     update.quorum == 0 ? std::string("\"all\"") : std::to_string(update.quorum)) +
+                     update.quorum == 0 ? std::string("\"all\"") : std::to_string(update.quorum),
+                     update.seed == config::Seed::always ? "always" : "if-different", verify_text(update)) +
          actors_text(topology.actors);
 }
 

@@ -19,7 +19,8 @@ Failure not_committed(const Outcome& outcome) {
 
 } // namespace
 
-Record::Record(std::size_t versions, std::uint32_t workers) : versions_(versions), workers_(workers) {}
+Record::Record(std::size_t versions, std::uint32_t workers, bool digests)
+  : versions_(versions), digests_(digests), workers_(workers) {}
 
 void Record::note(const Event& event) {
   const std::lock_guard lock(mutex_);
@@ -134,7 +135,7 @@ std::optional<Failure> Record::unproven() const {
                    fmt::format("verification failed: the root reported {} of {} updates", updates_.size(), versions_)};
   for (const Outcome& update : updates_)
     for (const WorkerOutcome& worker : update.workers)
-      if (!worker.digest_ok)
+      if (digests_ && !worker.digest_ok)
         return Failure{Code::verification_failed,
                        fmt::format("verification failed: worker {}, version {}: the digests of its memory are not the "
                                    "trainer's",

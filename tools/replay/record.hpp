@@ -10,8 +10,8 @@ namespace deltawire::replay {
 
 class Record {
 public:
-  /// `versions` checkpoints are replayed to `workers` workers.
-  Record(std::size_t versions, std::uint32_t workers);
+  /// `versions` checkpoints are replayed to `workers` workers, who check `digests` unless update.verify is "off".
+  Record(std::size_t versions, std::uint32_t workers, bool digests = true);
 
   void note(const Event& event);
 
@@ -44,6 +44,7 @@ private:
   [[nodiscard]] std::optional<Failure> unproven() const;
 
   const std::size_t versions_;
+  const bool digests_;
   mutable std::mutex mutex_;
   std::vector<Outcome> updates_;
   struct Worker {

@@ -222,7 +222,8 @@ ExitStatus replay_command(const ReplayOptions& given) {
     return report_failure(writable.error());
 
   const std::uint32_t workers = prepared->sides->workers();
-  const auto record = std::make_shared<Record>(prepared->files->size(), workers);
+  const bool digests = prepared->sides->topology.update.verify != config::Verify::off;
+  const auto record = std::make_shared<Record>(prepared->files->size(), workers, digests);
   bool all_ended = true;
   {
     Progress progress(!options.quiet && !options.json);

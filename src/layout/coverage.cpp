@@ -1,6 +1,9 @@
 // The walk goes dim by dim. At each dim the segments of the regions that are still alive cut the dim into intervals;
 // intervals with the same alive regions form a class, which is followed once, whatever its number of intervals. A class
 // without regions is a hole, a leaf with several is an overlap, and one region alone needs only its lengths.
+//
+// Regions that lie over each other in many ways have a class for each way, to the power of the dims: no such layout is
+// anybody's, and a declaration that comes over the network must not make the walk endless. So its steps are counted.
 
 #include "layout/coverage.hpp"
 
@@ -9,6 +12,12 @@
 namespace deltawire::layout {
 
 namespace {
+
+/// Ends of segments that a walk may sort and members of classes that it may keep: this many, and so many more for each
+/// segment that is given. Where every element has one owner a segment is visited once for each class of the dims before
+/// it that its region is alive in.
+constexpr std::size_t free_steps = std::size_t{1} << 22;
+constexpr std::size_t steps_a_segment = 64;
 
 /// Boxes kept of one fault before its first one is grown over its neighbours; a fault may have very many.
 constexpr std::size_t kept_boxes = 256;
@@ -64,14 +73,23 @@ Box first_box(std::vector<Box> boxes) {
 class FaultWalk {
 public:
   FaultWalk(const Shape& shape, std::span<const Region* const> regions, Cover cover, std::size_t most)
-    : shape_(shape), regions_(regions), cover_(cover), most_(most), box_(shape.size()) {}
+    : shape_(shape), regions_(regions), cover_(cover), most_(most), box_(shape.size()) {
+    for (const Region* region : regions)
+      for (const auto& segments : region->dims)
+        steps_left_ += steps_a_segment * segments.size();
+  }
 
-  std::vector<Fault> run() {
+  Result<std::vector<Fault>> run() {
     std::vector<std::uint32_t> alive;
     for (std::uint32_t r = 0; r < regions_.size(); ++r)
       if (std::none_of(regions_[r]->dims.begin(), regions_[r]->dims.end(), [](const auto& d) { return d.empty(); }))
         alive.push_back(r);
     descend(0, alive, 1);
+    if (steps_left_ == 0)
+      return fail(Code::limit_exceeded,
+                  "the {} regions that cover it lie over each other in too many ways to be checked; check the maps and "
+                  "placements of both sides",
+                  regions_.size());
 
     std::vector<Fault> faults;
     if (hole_.elements > 0)
@@ -135,9 +153,22 @@ private:
     return true;
   }
 
-  /// In the order of their first index.
-  [[nodiscard]] std::vector<Class> classes(std::size_t dim, const std::vector<std::uint32_t>& alive) const {
+  /// Whether so many steps may still be taken; otherwise the walk is over.
+  bool take(std::size_t steps) {
+    steps_left_ -= std::min(steps_left_, steps);
+    stopped_ = stopped_ || steps_left_ == 0;
+    return steps_left_ > 0;
+  }
+
+  /// In the order of their first index; some of them where steps_left_ ends.
+  [[nodiscard]] std::vector<Class> classes(std::size_t dim, const std::vector<std::uint32_t>& alive) {
     std::vector<Event> events;
+    std::size_t ends = 0;
+    for (const std::uint32_t r : alive)
+      ends += 2 * regions_[r]->dims[dim].size();
+    if (!take(ends))
+      return {};
+    events.reserve(ends);
     for (std::uint32_t r : alive)
       for (const Segment& segment : regions_[r]->dims[dim]) {
         events.push_back({segment.slot, true, r});
@@ -151,12 +182,14 @@ private:
     std::vector<std::size_t> by_alive; // indices into result, sorted by their alive sets
     std::vector<std::uint32_t> now;
     const auto add_interval = [&](Index begin, Index end) {
-      if (begin == end)
+      if (begin == end || stopped_)
         return;
       const auto found =
         std::lower_bound(by_alive.begin(), by_alive.end(), now,
                          [&](std::size_t index, const auto& set) { return result[index].alive < set; });
       if (found == by_alive.end() || result[*found].alive != now) {
+        if (!take(now.size()))
+          return;
         by_alive.insert(found, result.size());
         result.push_back({now, {begin, end}, end - begin});
         return;
@@ -206,6 +239,7 @@ private:
   Box box_;
   FoundFault hole_;
   std::vector<FoundFault> overlaps_;
+  std::size_t steps_left_ = free_steps;
   bool stopped_ = false;
 };
 
@@ -218,10 +252,10 @@ std::string to_string(const Box& box) {
   return text + "]";
 }
 
-std::vector<Fault> find_faults(const Shape& shape, std::span<const Region* const> regions, Cover cover,
-                               std::size_t most) {
+Result<std::vector<Fault>> find_faults(const Shape& shape, std::span<const Region* const> regions, Cover cover,
+                                       std::size_t most) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end())
-    return {};
+    return std::vector<Fault>{};
   return FaultWalk(shape, regions, cover, most).run();
 }
 

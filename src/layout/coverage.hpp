@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layout/region.hpp"
+#include "result.hpp"
 
 #include <span>
 #include <string>
@@ -38,8 +39,9 @@ enum class Cover {
 
 /// Holes first, then overlaps in the order of their first element. Regions must be valid for `shape` (segments sorted,
 /// disjoint, within the dims; one list a dim); a dim without segments makes a region empty. At most `most` overlaps
-/// come back; the walk stops there.
-[[nodiscard]] std::vector<Fault> find_faults(const Shape& shape, std::span<const Region* const> regions, Cover cover,
-                                             std::size_t most);
+/// come back; the walk stops there. Fails where the regions lie over each other in so many ways that finding out would
+/// take long: the work is bounded by a multiple of their segments.
+[[nodiscard]] Result<std::vector<Fault>> find_faults(const Shape& shape, std::span<const Region* const> regions,
+                                                     Cover cover, std::size_t most);
 
 } // namespace deltawire::layout

@@ -5,6 +5,9 @@
 namespace deltawire::layout {
 namespace {
 
+/// Parts of unknown length that a pattern may have from a name to its next use.
+constexpr std::size_t most_open_parts = 2;
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -108,7 +111,6 @@ Result<Pattern> Pattern::parse(std::string_view text, bool may_compute) {
         pattern.names_.emplace_back(read->name);
         pattern.limits_.push_back(read->limit);
       } else {
-        pattern.repeats_ = true;
         if (read->limit && pattern.limits_[index] && read->limit != pattern.limits_[index])
           return fail(Code::invalid_topology, "pattern '{}': '{}' has two limits", text, read->name);
         if (read->limit)
@@ -123,11 +125,55 @@ Result<Pattern> Pattern::parse(std::string_view text, bool may_compute) {
     }
   }
   end_literal();
+  if (auto bounded = pattern.mark_awaited(); !bounded)
+    return pass_on(std::move(bounded));
   return pattern;
 }
 
-// Backtracking over tokens. Where no name repeats, whether a token can match from a position does not depend on how it
-// was reached, so failures are remembered and the whole match is quadratic at worst.
+Result<void> Pattern::mark_awaited() {
+  std::vector<std::size_t> last(names_.size(), 0);
+  for (std::size_t t = 0; t < tokens_.size(); ++t)
+    if (tokens_[t].kind == Token::Kind::piece || tokens_[t].kind == Token::Kind::digits)
+      last[tokens_[t].name] = t;
+  std::vector<bool> seen(names_.size(), false);
+  std::size_t awaited_until = 0; // the token of the last use of any name that is bound and comes again
+  std::size_t open_parts = 0;
+  for (std::size_t t = 0; t < tokens_.size(); ++t) {
+    Token& token = tokens_[t];
+    token.name_awaited = t <= awaited_until && t > 0;
+    if (!token.name_awaited)
+      open_parts = 0;
+    bool repeats = false;
+    if (token.kind == Token::Kind::piece || token.kind == Token::Kind::digits) {
+      repeats = seen[token.name];
+      seen[token.name] = true;
+      awaited_until = std::max(awaited_until, last[token.name] > t ? last[token.name] : 0);
+    }
+    open_parts += t < awaited_until && !repeats && is_open(t) ? 1 : 0;
+    if (open_parts > most_open_parts)
+      return fail(Code::invalid_topology,
+                  "pattern '{}': a name is used again after more than {} stars or runs of digits whose ends the text "
+                  "leaves open, so that names could not be matched in bounded time; write the text out in place of a "
+                  "star, or pieces between dots",
+                  text_, most_open_parts);
+  }
+  return {};
+}
+
+bool Pattern::is_open(std::size_t token) const {
+  if (tokens_[token].kind == Token::Kind::star)
+    return token + 1 < tokens_.size();
+  if (tokens_[token].kind != Token::Kind::digits && tokens_[token].kind != Token::Kind::computed)
+    return false;
+  if (token + 1 == tokens_.size())
+    return false;
+  const Token& next = tokens_[token + 1];
+  return next.kind != Token::Kind::literal || is_digit(next.text.front());
+}
+
+// Backtracking over tokens. Where no bound name comes again, whether a token can match from a position does not depend
+// on how it was reached, so failures are remembered: that part is quadratic at worst. From a name to its last use they
+// are not, and each open part there adds a power of the text's length; parse() bounds those.
 struct Pattern::Matcher {
   const Pattern& pattern;
   std::string_view text;
@@ -139,17 +185,19 @@ struct Pattern::Matcher {
 
   Matcher(const Pattern& p, std::string_view name)
     : pattern(p), text(name), bound(p.names_.size()), is_bound(p.names_.size(), false),
-      failed(p.repeats_ ? 0 : (p.tokens_.size() + 1) * (name.size() + 1), false) {}
+      failed(p.tokens_.size() * (name.size() + 1), false) {}
 
   bool from(std::size_t token, std::size_t at) {
     if (token == pattern.tokens_.size())
       return at == text.size();
+    const Token& next = pattern.tokens_[token];
+    if (next.name_awaited)
+      return try_token(next, token, at);
     const std::size_t memo = token * (text.size() + 1) + at;
-    if (!failed.empty() && failed[memo])
+    if (failed[memo])
       return false;
-    const bool found = try_token(pattern.tokens_[token], token, at);
-    if (!found && !failed.empty())
-      failed[memo] = true;
+    const bool found = try_token(next, token, at);
+    failed[memo] = !found;
     return found;
   }
 
@@ -158,7 +206,7 @@ struct Pattern::Matcher {
     case Token::Kind::literal:
       return text.substr(at, token.text.size()) == token.text && from(index + 1, at + token.text.size());
     case Token::Kind::star:
-      for (std::size_t end = at; end <= text.size(); ++end) {
+      for (std::size_t end = pattern.is_open(index) ? at : text.size(); end <= text.size(); ++end) {
         stars.push_back(text.substr(at, end - at));
         if (from(index + 1, end))
           return true;
@@ -174,7 +222,12 @@ struct Pattern::Matcher {
       std::size_t end = at;
       while (end < text.size() && is_digit(text[end]))
         ++end;
-      for (; end > at; --end)
+      if (token.kind == Token::Kind::digits && is_bound[token.name]) {
+        const std::size_t known = at + bound[token.name].size();
+        return known <= end && bind(token.name, index, at, known);
+      }
+      const std::size_t shortest = pattern.is_open(index) ? at + 1 : std::max(end, at + 1);
+      for (; end >= shortest; --end)
         if (token.kind == Token::Kind::digits ? bind(token.name, index, at, end) : compute(index, at, end))
           return true;
       return false;

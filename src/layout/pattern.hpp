@@ -22,7 +22,8 @@ public:
   Pattern() = default;
 
   /// Fails on a brace without its partner, an empty or malformed name, two neighbours that no text can tell apart
-  /// ("{a}{b}", "**"), and on computed numbers unless `may_compute`.
+  /// ("{a}{b}", "**"), on computed numbers unless `may_compute`, and where a name comes again after so much of unknown
+  /// length (three stars, say) that a match could take for ever.
   [[nodiscard]] static Result<Pattern> parse(std::string_view text, bool may_compute = false);
 
   /// The first match, shortest stars first; nothing where `name` does not match as a whole.
@@ -48,8 +49,15 @@ private:
     Kind kind = Kind::literal;
     std::string text;     ///< literal
     std::size_t name = 0; ///< piece, digits: index into names_
+    /// Whether it matches depends on what a name before it bound: that name comes again here or later.
+    bool name_awaited = false;
   };
   struct Matcher;
+
+  /// Sets name_awaited; the failure is parse()'s for too many open parts.
+  Result<void> mark_awaited();
+  /// Text and the token after this one do not tell where it ends.
+  [[nodiscard]] bool is_open(std::size_t token) const;
 
   std::string text_;
   std::vector<Token> tokens_;
@@ -57,7 +65,6 @@ private:
   std::vector<std::optional<std::pair<Index, Index>>> limits_; ///< one a name
   std::vector<Linear> computed_;
   std::size_t stars_ = 0;
-  bool repeats_ = false; ///< a name appears twice
 };
 
 } // namespace deltawire::layout

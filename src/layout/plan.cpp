@@ -245,7 +245,12 @@ private:
       regions.clear();
       for (const Claim& claim : claims)
         regions.push_back(claim.region);
-      return find_faults(slot.shape, regions, cover, overlaps_named);
+      auto faults = find_faults(slot.shape, regions, cover, overlaps_named);
+      if (faults)
+        return *std::move(faults);
+      problems_.add(faults.error().code, "slot \"{}\" {}: {}", slot.name, to_string(slot.shape),
+                    faults.error().message);
+      return std::vector<Fault>{};
     };
     for (std::uint32_t s = 0; s < provided_.slots.size(); ++s) {
       const SlotSpec& slot = provided_.slots[s];

@@ -93,6 +93,8 @@ def patterns():
         "computed": "pattern layers.{l + 8*pp}.w\nname layers.11.w\n",
         "negative": "pattern layers.{-2*l + 40 - pp}.w\nname layers.0.w\n",
         "stars": "pattern *a*a*a*b\nname aaaaaaaaaaaaaaaaaaaab\n",
+        "awaited": "pattern *.{l}.*.{l}.*\nname a.b.1.c.1.d\n",
+        "stars-then-repeat": "pattern *a*a*a*a*{a}.x.{a}*b*b*\nname aaaaaaaa7.x.7bbbb\n",
     }.items():
         good("pattern", name, text)
     many = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac"
@@ -104,6 +106,8 @@ def patterns():
         "leading-zero": "pattern {01*a}\n", "no-match": "pattern a.{x}\nname b.1\n",
         "past-limit": "pattern w{e=0:8}\nname w8\n", "word": "pattern w{e}\nname wx\n",
         "repeat-differs": "pattern {a}.{a}\nname q.r\n", "hard": f"pattern *a*a*a*a*b\nname {many}\n",
+        "open-awaited": "pattern " + "*1" * 20 + "{a}*{a}\nname " + "1" * 60 + "c\n",
+        "too-open": "pattern {a}*b*c*{a}\n", "too-open-digits": "pattern {a}*w{b}*{c}0.{a}\n",
     }.items():
         bad("pattern", name, text)
 
@@ -119,6 +123,7 @@ def placements():
         "sizes": mesh + "shape 9\ncut b:0\nsizes b 2 0 7\n", "on": mesh + "shape 4\ncut a:0\non b 1\n",
         "joined": mesh + "axes ab a b\nshape 7\ncut ab:0\n", "scalar": mesh + "shape\n",
         "empty": mesh + "shape 0 5\ncut a:1\n", "long-and-empty": mesh + "shape 999999999999 0\n", "one": mesh + "shape 1 17\ncut b:0\ncut a:1\n",
+        "empty-last": mesh + "shape 99 999 4096 4096 0\ncut a:0\n",
         "huge": mesh + "shape 300000 7168\ncut a:0\ncut b:1\n",
         "last-element": "mesh a=3\nshape 999999999999999999\ncut a:0\n",
         "many-ranks": "mesh a=1048576\nshape 3\ncut a:0\n",
@@ -231,12 +236,13 @@ def topologies():
         "telemetry": '[telemetry]\ntrace = "trace.json"\nflushes = "f"\n',
         "include-itself-not": 'include = []\n', "escapes": '[worker]\nunused = ["a\\"\\u0001\\\\ \\U0001F600"]\n',
         "dotted": 'update.stall = "1s"\nactors.differ.count = 2\n', "literal": "[worker]\nunused = ['''a''', 'b']\n",
+        "byte-order-mark": b'\xef\xbb\xbf# \xc3\xa9\n[worker]\nunused = ["\xc3\xa9"]\n',
     }.items():
         good("topology", name, text)
     for name, text in {
         "unknown": "[trainr]\n", "unknown-key": "[update]\nstal = \"1s\"\n", "not-toml": "[=]\n", "open": "[trainer",
         "open-string": 'include = ["a', "twice": "[update]\n[update]\n", "not-utf8": b'a = "\xff"\n',
-        "zero-byte": b"a = 1\0\n", "mesh-type": "[trainer]\nmesh = 3\n", "mesh-pair": '[trainer]\nmesh = [["a"]]\n',
+        "zero-byte": b"a = 1\0\n", "not-ascii-value": b"a =\xef\xbb\xbe\n", "not-ascii-key": "\u00e9 = 1\n".encode(), "mesh-type": "[trainer]\nmesh = 3\n", "mesh-pair": '[trainer]\nmesh = [["a"]]\n',
         "mesh-zero": '[trainer]\nmesh = [["a", 0]]\n', "mesh-twice": '[trainer]\nmesh = [["a", 1], ["a", 2]]\n',
         "mesh-large": '[trainer]\nmesh = [["a", 1048577]]\n', "mesh-wraps": '[trainer]\nmesh = [["a", '
         '9223372036854775807], ["b", 9223372036854775807]]\n', "dp-inner": '[worker]\nmesh = [["tp", 2], ["dp", 2]]\n',

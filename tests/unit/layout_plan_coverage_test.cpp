@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "layout/coverage.hpp"
 #include "random.hpp"
+#include "refusal.hpp"
 
 #include <map>
 
@@ -60,7 +61,9 @@ std::vector<Fault> faults_of(const Shape& shape, const std::vector<Region>& regi
   std::vector<const Region*> pointers;
   for (const Region& region : regions)
     pointers.push_back(&region);
-  return find_faults(shape, pointers, cover, 1000);
+  auto faults = find_faults(shape, pointers, cover, 1000);
+  REQUIRE(faults);
+  return *faults;
 }
 
 } // namespace
@@ -156,4 +159,41 @@ TEST_CASE("a shape of 2^62 elements is judged without walking them", "[layout][c
   REQUIRE(faults.size() == 1);
   CHECK(faults[0].elements == side);
   CHECK(to_string(faults[0].first) == fmt::format("[0:{}, {}:{}]", side, side - 1, side));
+}
+
+TEST_CASE("regions that lie over each other in very many ways are refused, not walked", "[layout][coverage]") {
+  // Region r leaves out index r of each dim: every set of regions with one missing a dim is alive somewhere.
+  constexpr Index extent = 30;
+  constexpr std::size_t dims = 8;
+  std::vector<Region> regions(static_cast<std::size_t>(extent));
+  for (Index r = 0; r < extent; ++r)
+    for (std::size_t d = 0; d < dims; ++d) {
+      auto& segments = regions[static_cast<std::size_t>(r)].dims.emplace_back();
+      if (r > 0)
+        segments.push_back({0, r, 0, 1});
+      if (r + 1 < extent)
+        segments.push_back({r + 1, extent - r - 1, r, 1});
+    }
+  std::vector<const Region*> pointers;
+  for (const Region& region : regions)
+    pointers.push_back(&region);
+  test::check_refused(find_faults(Shape(dims, extent), pointers, Cover::at_least_once, 4), Code::limit_exceeded,
+                      {"30 regions", "too many ways"});
+}
+
+TEST_CASE("a slot that very many ranks hold piece by piece is within what a walk may take", "[layout][coverage]") {
+  // Dealt one by one along both dims: every rank is alive in every class of its own row of the mesh.
+  constexpr Index world = 64;
+  constexpr Index extent = 1024;
+  std::vector<Region> regions;
+  for (Index a = 0; a < world; ++a)
+    for (Index b = 0; b < world; ++b) {
+      Region& region = regions.emplace_back();
+      region.dims.resize(2);
+      for (Index i = 0; i < extent / world; ++i) {
+        region.dims[0].push_back({i * world + a, 1, i, 1});
+        region.dims[1].push_back({i * world + b, 1, i, 1});
+      }
+    }
+  CHECK(faults_of({extent, extent}, regions, Cover::exactly_once).empty());
 }

@@ -5,6 +5,7 @@
 #include "layout/kept_elements.hpp"
 #include "layout/pattern.hpp"
 #include "layout/side.hpp"
+#include "random.hpp"
 #include "refusal.hpp"
 
 #include <algorithm>
@@ -115,6 +116,99 @@ TEST_CASE("a pattern with many stars is matched in bounded time") {
   const auto pattern = Pattern::parse("*a*a*a*a*a*a*a*a*a*a*a*a*b");
   REQUIRE(pattern);
   CHECK(!pattern->match(std::string(2000, 'a')));
+}
+
+TEST_CASE("a pattern whose name comes again after many stars is matched in bounded time, or refused") {
+  std::string stars;
+  for (int i = 0; i < 20; ++i)
+    stars += "*1";
+  const auto pattern = Pattern::parse(stars + "{a}*{a}");
+  REQUIRE(pattern);
+  CHECK(!pattern->match(std::string(300, '1') + 'c'));
+  CHECK(pattern->match(std::string(300, '1')));
+  CHECK(Pattern::parse("*.{l}.*.{l}.*"));
+  CHECK(Pattern::parse("{l}.w{e}.*.{l}.w{e}.*.x*y*z*"));
+  for (const char* open : {"{a}*b*c*{a}", "*{a}*x{b}1*{a}", "{a}.{b}*.{a}*{b}*{c}*.{b}"}) {
+    CAPTURE(open);
+    check_refused(Pattern::parse(open), Code::invalid_topology, {open, "a name is used again", "bounded time"});
+  }
+}
+
+namespace {
+
+/// Matches by trying every way in order, knowing nothing of names that come again but to compare them.
+bool tries(std::span<const std::string> parts, std::string_view text, Bindings& bound) {
+  if (parts.empty())
+    return text.empty();
+  const std::string& part = parts.front();
+  const auto rest = parts.subspan(1);
+  if (part == "*") {
+    for (std::size_t n = 0; n <= text.size(); ++n) {
+      bound.stars.emplace_back(text.substr(0, n));
+      if (tries(rest, text.substr(n), bound))
+        return true;
+      bound.stars.pop_back();
+    }
+    return false;
+  }
+  if (part.front() != '{')
+    return text.starts_with(part) && tries(rest, text.substr(part.size()), bound);
+  for (std::size_t n = std::min(text.size(), text.find_first_not_of("0123456789")); n > 0; --n) {
+    const std::string* known = bound.find(part);
+    if (known != nullptr && *known != text.substr(0, n))
+      continue;
+    if (known == nullptr)
+      bound.names.emplace_back(part, text.substr(0, n));
+    if (tries(rest, text.substr(n), bound))
+      return true;
+    if (known == nullptr)
+      bound.names.pop_back();
+  }
+  return false;
+}
+
+} // namespace
+
+TEST_CASE("a pattern matches what trying every way matches, and binds the same") {
+  auto random = test::generator(210);
+  int matched = 0;
+  int refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<std::string> parts{"a"}; // so that no name is a whole piece
+    for (auto left = 1 + random() % 7; left > 0; --left) {
+      const char* known[] = {"*", "{x}", "{y}", "1", "2", "a", "*"};
+      const std::string part = known[random() % 7];
+      const bool after_name = parts.back().front() == '{' || parts.back() == "*";
+      if (!(after_name && (part.front() == '{' || part == "*") && !(parts.back() == "*" && part != "*")))
+        parts.push_back(part);
+    }
+    if (parts.back().front() == '{' && parts[parts.size() - 2] == "*")
+      parts.push_back("a");
+    std::string text;
+    for (const std::string& part : parts)
+      text += part;
+    const auto pattern = Pattern::parse(text);
+    if (!pattern) {
+      ++refused;
+      continue;
+    }
+    std::string name = "a";
+    for (auto left = random() % 9; left > 0; --left)
+      name += "112a"[random() % 4];
+    CAPTURE(test::seed(), text, name);
+    Bindings expected;
+    const bool found = tries(parts, name, expected);
+    const auto bound = pattern->match(name);
+    REQUIRE(bound.has_value() == found);
+    if (!found)
+      continue;
+    ++matched;
+    REQUIRE(bound->stars == expected.stars);
+    for (const auto& [key, value] : bound->names)
+      REQUIRE(*expected.find("{" + key + "}") == value);
+  }
+  CHECK(matched > 1000);
+  CHECK(refused < 2000);
 }
 
 TEST_CASE("malformed patterns are refused") {

@@ -46,7 +46,7 @@ bool accepts(std::span<const std::byte> input) {
       for (const layout::Linear& sum : pattern->computed())
         check_sum(sum);
     } else if (line.key == "name" && pattern) {
-      // A name that repeats makes matching try every way; the product's names are short.
+      // Cubic where a name comes again; the product's names are short.
       if (line.value.size() > 100)
         continue;
       const auto bound = pattern->match(line.value);

@@ -53,9 +53,12 @@ Rules read(std::string_view text) {
   return rules;
 }
 
-/// Row-major positions, in the full shape, of what a shard holds, in the order of its memory. By brute force.
+/// Row-major positions, in the full shape, of what a shard holds, in the order of its memory. By brute force, on which
+/// a dim that holds nothing is no bound where it comes last.
 std::vector<layout::Index> positions_of(const layout::Shard& shard) {
   std::vector<layout::Index> positions{0};
+  if (std::ranges::any_of(shard.dims, [](const auto& held) { return held.empty(); }))
+    positions.clear();
   for (std::size_t d = 0; d < shard.dims.size(); ++d) {
     std::vector<layout::Index> finer;
     for (const layout::Index position : positions)
@@ -130,8 +133,11 @@ bool accepts(std::span<const std::byte> input) {
     return std::vector<layout::DimSegment>{{{0, extent / 2}, nullptr}, {{extent / 2, extent}, nullptr}};
   };
   const layout::PlacedParameter parameter{name, rules.shape, &placement, {}, halves, std::nullopt};
-  if (!layout::shard_by(parameter, *mesh, 0) || !layout::shard_by(parameter, *mesh, mesh->size() - 1))
-    return false;
+  {
+    const AllocationBound bound(65536 + 1024 * input.size());
+    if (!layout::shard_by(parameter, *mesh, 0) || !layout::shard_by(parameter, *mesh, mesh->size() - 1))
+      return false;
+  }
   // No extent is long beside one of 0 either: the shapes are walked dim by dim.
   const bool small = std::ranges::all_of(rules.shape, [](layout::Index extent) { return extent <= most_positions; });
   if (small && *count <= most_positions && mesh->size() <= most_ranks)

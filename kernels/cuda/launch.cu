@@ -79,6 +79,8 @@ template <class Source>
 Outcome diff(Stream& stream, const Part* parts, std::size_t count, const Changes& out, std::byte* memory) {
   if (count == 0)
     return stream.fill(out.found, 0, sizeof(Found));
+  if (Outcome chosen = use_device(stream.device()); !chosen)
+    return chosen;
   const Workspace workspace = workspace_at(memory, count);
   if (Outcome cleared = stream.fill(workspace.group_sums, 0, groups_of(count) * sizeof(std::uint32_t)); !cleared)
     return cleared;
@@ -93,6 +95,8 @@ template <class Source>
 Outcome take_as(Stream& stream, const Part* parts, std::size_t count, std::uint64_t* digests) {
   if (count == 0)
     return {};
+  if (Outcome chosen = use_device(stream.device()); !chosen)
+    return chosen;
   take_kernel<Source><<<blocks_for(stream, count), block_threads, 0, queue_of(stream)>>>(parts, count, digests);
   return launched("launching a first capture");
 }
@@ -101,6 +105,8 @@ template <bool swap>
 Outcome visit(Stream& stream, const Places* places, std::size_t count, std::size_t size, std::uint64_t* digests) {
   if (count == 0)
     return {};
+  if (Outcome chosen = use_device(stream.device()); !chosen)
+    return chosen;
   const unsigned blocks = blocks_for(stream, count);
   by_size(size, [&](auto element) {
     places_kernel<decltype(element), swap><<<blocks, block_threads, 0, queue_of(stream)>>>(places, count, digests);

@@ -3,7 +3,7 @@
 //
 // Tables and all that they point to is device memory, borrowed until the stream has done the work. Elements have
 // 1, 2, 4 or 8 bytes, and lie at multiples of that. An Outcome says whether the work could be queued; what goes wrong
-// in it comes out of Stream::wait().
+// in it comes out of Stream::wait(). Each call makes the stream's device the calling thread's.
 #pragma once
 
 #include "kernels/cuda/execution.hpp"
@@ -13,7 +13,7 @@ namespace deltawire::kernels::cuda {
 
 /// diff_and_refresh() of kernels/diff.hpp over `count` parts, with the digest of the changes. Copy out.found to the
 /// host, wait, and copy as many counts, positions and values as it tells. Parts past found->taken had no room: they
-/// are as before, and the next call takes the table from there.
+/// are as before, and the next call takes the table from there. With room for part_elements each call takes a part.
 /// `workspace` has workspace_bytes(count) bytes and begins at a multiple of 16.
 Outcome diff_and_refresh(Stream& stream, const Part* parts, std::size_t count, std::size_t size, const Changes& out,
                          std::byte* workspace);

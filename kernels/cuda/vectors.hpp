@@ -1,6 +1,6 @@
 // Elements in memory, one by one and 16 bytes at a time, at any alignment that elements have. A vector that cannot be
-// loaded at once is put together from the two aligned ones that it lies in; where these leave the stretch, element by
-// element: nothing outside the stretch is read.
+// loaded at once is put together from the two aligned ones that it lies in. Both hold bytes of it, so that no page is
+// touched that the stretch is not on; past the end of the stretch nothing is read at all, as memory may end with it.
 #pragma once
 
 #include "kernels/cpu/cast.hpp"
@@ -147,8 +147,7 @@ public:
     if (stride_ == 1) {
       if (shift_ == 0)
         return load_vector(at);
-      const bool inside = v > 0 && (std::size_t{v} + 2) * vector_bytes - shift_ <= std::size_t{count_} * sizeof(T);
-      if (inside)
+      if ((std::size_t{v} + 2) * vector_bytes - shift_ <= std::size_t{count_} * sizeof(T))
         return straddling(load_vector(at - shift_), load_vector(at - shift_ + vector_bytes), shift_);
     }
     Vector built;

@@ -119,7 +119,7 @@ Part random_part(Random& random, Arena& arena, const Kind& kind, std::size_t ele
   Bytes zeros(elements * kind.size);
   same.snapshot = zeros.data();
   const Expected held = expected_of(same, kind);
-  std::memcpy(part.snapshot, held.snapshot.data(), held.snapshot.size());
+  std::copy(held.snapshot.begin(), held.snapshot.end(), part.snapshot);
   for (std::size_t i = 0; i < elements; ++i)
     if (changes(random))
       part.snapshot[i * kind.size + random() % kind.size] ^= static_cast<std::byte>(1u << (random() % 8));

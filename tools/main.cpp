@@ -8,11 +8,14 @@
 #include "inspect/inspect_command.hpp"
 #include "plan/plan_command.hpp"
 #include "replay/message.hpp"
+#include "replay/numbers.hpp"
 #include "replay/replay_command.hpp"
 #include "replay/trainer_command.hpp"
 #include "replay/worker_command.hpp"
 #include "report/report_command.hpp"
 #include "top/top_command.hpp"
+
+#include "kernels/cuda/device.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -194,6 +197,21 @@ ExitStatus usage_error(const std::string& message) {
   return ExitStatus::bad_input;
 }
 
+/// This build, and the devices of this machine.
+std::string version_text() {
+  const deltawire::kernels::cuda::Devices devices = deltawire::kernels::cuda::find_devices();
+  std::string text = "deltawire " + std::string(deltawire::library_version());
+  if (!devices.libraries.empty())
+    text += "\nbuilt with " + devices.libraries;
+  if (devices.found.empty())
+    text += "\nno GPU: " + devices.why_none;
+  for (const deltawire::kernels::cuda::Device& device : devices.found)
+    text += fmt::format("\nGPU {}: {}, {}, compute capability {}.{}, {}, {}", device.index, device.name,
+                        short_bytes(device.memory), device.capability_major, device.capability_minor, device.pci,
+                        device.uuid);
+  return text;
+}
+
 /// The command that is named but does not exist; empty: none.
 std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-')
@@ -208,7 +226,7 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
 ExitStatus run(int argc, char** argv) {
   CLI::App app{"deltawire keeps rollout workers bit-identical to a sharded trainer, moving only what changed.",
                "deltawire"};
-  app.set_version_flag("--version", "deltawire " + std::string(deltawire::library_version()));
+  app.set_version_flag("--version", std::function<std::string()>(version_text));
   app.require_subcommand(1);
   ReplayOptions replay;
   TrainerCommand trainer;

@@ -8,7 +8,7 @@ namespace deltawire::kernels {
 
 /// One bit an element of the eight bytes `difference` (a XOR b), lowest address first.
 template <class Element>
-std::uint64_t differing(std::uint64_t difference) noexcept {
+constexpr std::uint64_t differing(std::uint64_t difference) noexcept {
   if constexpr (sizeof(Element) == 8) {
     return difference != 0;
   } else if constexpr (sizeof(Element) == 4) {

@@ -110,6 +110,21 @@ TEST_CASE("the other benchmarks relate what they measure to the machine", "[benc
     CHECK(row.at("growth").at("time_x").get<double>() > 0);
 }
 
+TEST_CASE("bench gpu measures the first device, or says why there is none", "[bench]") {
+  const Ended version = run_command({"--version"});
+  REQUIRE(version.status == 0);
+  const std::size_t none = version.out.find("no GPU: ");
+  if (none == std::string::npos) {
+    check_limits(rows_of({"gpu", "--gib", "0.01", "--density", "1,100"}));
+    return;
+  }
+  const std::string reason = version.out.substr(none + 8, version.out.find('\n', none) - none - 8);
+  const Ended ended = run_command({"bench", "gpu", "--json"});
+  CHECK(ended.status == 2);
+  CHECK(ended.out.empty());
+  CHECK_THAT(ended.err, Contains("bench gpu: no device: " + reason));
+}
+
 TEST_CASE("bench makes tables of Markdown", "[bench]") {
   const Ended ended =
     run_command({"bench", "update", "--gib", "0.001", "--tensors", "4", "--density", "1", "--runs", "1", "--markdown"});
@@ -140,6 +155,7 @@ TEST_CASE("bench refuses what cannot be", "[bench]") {
          Refused{{"update", "--workers", "0"}, "--workers 0: "},
          Refused{{"update", "--gib", "0.001", "--set", "actors.nothing.cap=1"}, "actors.nothing"},
          Refused{{"update", "--processes", "--gib", "0.001", "--set", "actors.nothing.cap=1"}, "actors.nothing"},
+         Refused{{"gpu", "--ranks", "2"}, "--ranks is not an option of bench gpu"},
          Refused{{"transport", "--density", "1"}, "--density is not an option of bench transport"},
          Refused{{"codec", "--processes"}, "--processes is not an option of bench codec"},
          Refused{{"--set", "update.stall=1s"}, "--set is not an option of bench all"},

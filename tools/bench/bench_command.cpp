@@ -1,6 +1,7 @@
 #include "bench_command.hpp"
 
 #include "codec_bench.hpp"
+#include "gpu_bench.hpp"
 #include "kernel_bench.hpp"
 #include "layout_bench.hpp"
 #include "machine.hpp"
@@ -11,6 +12,7 @@
 #include "transport_bench.hpp"
 #include "update_bench.hpp"
 
+#include "kernels/cuda/device.hpp"
 #include "kernels/instruction_sets.hpp"
 
 #include <fmt/format.h>
@@ -45,6 +47,7 @@ constexpr std::array benches{
   Bench{"scaling", scaling_bench, size | changes | pipeline},
   Bench{"layout", [](const BenchOptions&) -> Result<Report> { return layout_bench(); }, none},
   Bench{"plan", [](const BenchOptions&) -> Result<Report> { return plan_bench(); }, none},
+  Bench{"gpu", gpu_bench, size | changes},
 };
 
 bool runs_all(const BenchOptions& options) {
@@ -128,6 +131,12 @@ replay::ExitStatus bench_command(const BenchOptions& options) {
   for (const Bench& bench : benches) {
     if (!runs_all(options) && options.name != bench.name)
       continue;
+    if (runs_all(options) && bench.run == gpu_bench)
+      if (const std::string why_none = kernels::cuda::find_devices().why_none; !why_none.empty()) {
+        if (const auto printed = say(fmt::format("gpu: left out: {}\n", why_none)); !printed)
+          return replay::report_failure(printed.error());
+        continue;
+      }
     auto report = bench.run(options);
     if (!report)
       return replay::report_failure(report.error());

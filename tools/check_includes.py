@@ -25,6 +25,7 @@ ROOMS = {
         "src/config", "src/telemetry", "src/sync",
     },
     "tools/replay/proof": {"src/checkpoint", "src/config"},  # an oracle of the product: no code of src/layout
+    "tools/trainer": {"include/deltawire"},  # an embedding program: the facade is all it sees
     "tools/top": {"src/config", "tools"},  # over HTTP and text only
     "tools": {
         "kernels", "include/deltawire", "src/layout", "src/delta", "src/transport", "src/wire", "src/checkpoint",
@@ -45,6 +46,7 @@ LIBRARIES = {
     "toml++": (("toml++/",), {"src/config"}),
     "prometheus-cpp": (("prometheus/",), {"src/telemetry"}),
     "Highway": (("hwy/",), {"kernels"}),
+    "libtorch": (("ATen/", "c10/", "torch/"), {"tools/trainer"}),
     "CUDA or NCCL": (("cuda", "nccl"), {"kernels", "src/transport"}),
 }
 

@@ -113,21 +113,21 @@ DELTAWIRE_STEP void compare_part(Warp& warp, const Part& part, std::size_t index
 /// Sums before each group, and what is found if all of it has room.
 template <class Warp>
 DELTAWIRE_STEP void place_groups(Warp& warp, std::size_t parts, const Workspace& workspace, Found* found) {
-  constexpr unsigned in_lane = 16;
+  constexpr std::size_t in_lane = 16;
   const std::size_t groups = groups_of(parts);
   std::uint64_t before = 0;
   for (std::size_t first = 0; first < groups; first += lanes * in_lane) {
     typename Warp::template PerLane<std::uint64_t> sums{};
     warp.each([&](unsigned lane) {
       DELTAWIRE_UNROLL
-      for (unsigned i = 0; i < in_lane; ++i)
+      for (std::size_t i = 0; i < in_lane; ++i)
         if (const std::size_t group = first + lane * in_lane + i; group < groups)
           sums[lane] += workspace.group_sums[group];
     });
     const auto lane_before = warp.sum_before(sums);
     warp.each([&](unsigned lane) {
       std::uint64_t here = before + lane_before[lane];
-      for (unsigned i = 0; i < in_lane; ++i)
+      for (std::size_t i = 0; i < in_lane; ++i)
         if (const std::size_t group = first + lane * in_lane + i; group < groups) {
           workspace.offsets[group] = here;
           here += workspace.group_sums[group];
@@ -167,12 +167,12 @@ DELTAWIRE_STEP void save_part(Warp& warp, const Part& part, std::size_t index, c
     return;
 
   // Where its changes go: past those of the groups before, and of the parts before in its own.
-  constexpr unsigned in_lane = group_parts / lanes;
+  constexpr std::size_t in_lane = group_parts / lanes;
   const std::size_t group = index / group_parts;
   typename Warp::template PerLane<std::uint32_t> earlier{};
   warp.each([&](unsigned lane) {
     DELTAWIRE_UNROLL
-    for (unsigned i = 0; i < in_lane; ++i)
+    for (std::size_t i = 0; i < in_lane; ++i)
       if (const std::size_t other = group * group_parts + lane * in_lane + i; other < index)
         earlier[lane] += out.counts[other];
   });
@@ -194,10 +194,11 @@ DELTAWIRE_STEP void save_part(Warp& warp, const Part& part, std::size_t index, c
   typename Warp::template PerLane<std::uint64_t> high{};
   typename Warp::template PerLane<std::uint32_t> ones{};
   warp.each([&](unsigned lane) {
-    if (2 * lane < words)
-      low[lane] = mask[2 * lane];
-    if (2 * lane + 1 < words)
-      high[lane] = mask[2 * lane + 1];
+    const std::size_t word = 2 * std::size_t{lane};
+    if (word < words)
+      low[lane] = mask[word];
+    if (word + 1 < words)
+      high[lane] = mask[word + 1];
     ones[lane] = ones_in(low[lane]) + ones_in(high[lane]);
   });
   const auto ones_before = warp.sum_before(ones);

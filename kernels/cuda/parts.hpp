@@ -2,9 +2,8 @@
 // device, and reads results back. Every pointer in them is the device's.
 //
 // A warp takes an entry of a table at a time, so that small tensors share thread blocks and no entry waits for another.
-// Entries are at most part_elements elements; where a stretch of a block leaves one run of addresses, another entry
-// begins. Pointers are aligned to the elements that they point to; beyond that any alignment will do, and 16 bytes are
-// the fastest.
+// An entry is of one run of a block, and at most part_elements elements. Pointers are aligned to the elements that they
+// point to; beyond that any alignment will do, and 16 bytes are the fastest.
 #pragma once
 
 #include "kernels/diff.hpp"
@@ -34,7 +33,7 @@ struct Found {
 };
 
 /// Where a diff writes. Positions and values are dense, part after part, each part's in the order of its elements: what
-/// the position log and the encoder of pieces take, tile part by tile part.
+/// the encoder of pieces and the position log take, tile part by tile part (set_positions() makes the log's mask).
 struct Changes {
   std::uint32_t* counts = nullptr;    ///< one a part: elements that differ, taken or not
   std::uint16_t* positions = nullptr; ///< from the start of the part
@@ -45,24 +44,20 @@ struct Changes {
   Found* found = nullptr;
 };
 
-/// Elements of the same run of a block in memory, and a dense array that they are swapped with. Where element i of
-/// `values` lies, by what is not null:
-///   positions  at start + (positions[i] - origin) * stride, in the slot at slot + (positions[i] - origin) *
-///   slot_stride addresses  at start + addresses[i], in the slot at slot + slots[i] neither    at start + i * stride,
-///   in the slot at slot + i * slot_stride
-/// No element is in two places of a table.
+/// Elements of one run of a block in memory, and a dense array that they are swapped with. Element i of `values` is the
+/// i-th of the run, unless positions or addresses say otherwise. No element is in two places of a table.
 struct Places {
   std::byte* start = nullptr;
   std::byte* values = nullptr;
-  const std::uint16_t* positions = nullptr;
-  const std::uint32_t* addresses = nullptr;
-  const std::uint32_t* slots = nullptr;
+  const std::uint16_t* positions = nullptr; ///< it is the (positions[i] - origin)-th of the run
+  const std::uint32_t* addresses = nullptr; ///< it lies at start + addresses[i], and in the slot at slot + slots[i]
+  const std::uint32_t* slots = nullptr;     ///< as many as addresses
   std::uint64_t slot = 0;
   std::int64_t stride = 1;
   std::int64_t slot_stride = 1;
-  std::int64_t origin = 0;
+  std::int64_t origin = 0; ///< the position that lies at the start; below 0 where the run began before position 0
   std::uint32_t count = 0;
-  std::uint32_t cell = 0;
+  std::uint32_t cell = 0; ///< whose digest it counts to
 };
 
 // ---------------------------------------------------------------------------------------------------- workspace

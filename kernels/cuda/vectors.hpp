@@ -106,15 +106,17 @@ DELTAWIRE_STEP Vector straddling(Vector first, Vector second, unsigned shift) {
 template <class Element>
 DELTAWIRE_STEP Element element_of(const Vector& vector, unsigned i) {
   constexpr unsigned half = vector_elements<Element> / 2;
+  constexpr unsigned element_bits = 8 * sizeof(Element);
   const std::uint64_t word = i < half ? vector.low : vector.high;
-  return static_cast<Element>(word >> (i % half * 8 * sizeof(Element)));
+  return static_cast<Element>(word >> (i % half * element_bits));
 }
 
 /// Sets element i of a vector where it is zero.
 template <class Element>
 DELTAWIRE_STEP void put_element(Vector& vector, unsigned i, Element element) {
   constexpr unsigned half = vector_elements<Element> / 2;
-  const std::uint64_t bits = std::uint64_t{element} << (i % half * 8 * sizeof(Element));
+  constexpr unsigned element_bits = 8 * sizeof(Element);
+  const std::uint64_t bits = std::uint64_t{element} << (i % half * element_bits);
   (i < half ? vector.low : vector.high) |= bits;
 }
 

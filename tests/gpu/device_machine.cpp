@@ -91,10 +91,8 @@ private:
     const auto there = [&](auto*& pointer) {
       if (pointer == nullptr)
         return;
-      const std::uintptr_t offset =
-        reinterpret_cast<std::uintptr_t>(pointer) - reinterpret_cast<std::uintptr_t>(here.data());
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(
-        reinterpret_cast<std::uintptr_t>(copy.data()) + offset);
+      const std::ptrdiff_t offset = reinterpret_cast<const std::byte*>(pointer) - here.data();
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(copy.data() + offset);
     };
     std::vector<Entry> moved(entries.begin(), entries.end());
     for (Entry& entry : moved)

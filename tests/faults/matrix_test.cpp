@@ -496,9 +496,8 @@ std::vector<Cell> wanted_cells() {
   const std::string wanted =
     asked != nullptr ? asked
                      : "kill/root/handshake,reset/pair/seed,damage/rank/capture,kill/rank/gather,damage/worker/send,"
-                       "kill/worker/staged,reset/pair/ordered,stop/pair/commit,kill/root/applied,kill/pair/"
-                       "release,reset/root/committed,"
-                       "stop/root/send";
+                       "stop/root/send,kill/worker/staged,reset/pair/ordered,stop/pair/commit,kill/root/applied,"
+                       "kill/pair/release,reset/root/committed";
   std::vector<Cell> cells;
   for (const Cell& cell : every_cell())
     if (wanted == "all" || contains("," + wanted + ",", "," + cell.name() + ","))

@@ -143,6 +143,7 @@ void Proxy::run() {
   std::vector<pollfd> polled;
   std::vector<std::pair<Link*, Way*>> of; // of each polled socket behind doors and pipe
   while (!over_) {
+    int patience_ms = 0;
     polled.clear();
     of.clear();
     {
@@ -150,6 +151,7 @@ void Proxy::run() {
       links_.remove_if([](const Link& link) { return link.dead; });
       if (!open_ && somebody_listens(root_port_))
         open_doors();
+      patience_ms = open_ && delay_.count() == 0 ? 1000 : 5;
       polled.push_back({wake_[0], POLLIN, 0});
       if (open_)
         for (const Door& door : doors_)
@@ -166,7 +168,7 @@ void Proxy::run() {
           }
         }
     }
-    ::poll(polled.data(), polled.size(), open_ && delay_.count() == 0 ? 1000 : 5);
+    ::poll(polled.data(), polled.size(), patience_ms);
     char words[64];
     while (::read(wake_[0], words, sizeof words) > 0)
       ;

@@ -86,8 +86,8 @@ private:
       const FaredWorker worker = job_.fared().at(1);
       if (worker.state == "serving" && worker.version == job_.version())
         break;
-      // Far less than update.connect, when an attempt ends that nobody answers.
-      REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+      // Less than update.connect, when an attempt ends that nobody answers.
+      REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(50));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     job_.until_all_stand(fmt::format("{} serving yes", job_.version()));

@@ -384,6 +384,7 @@ void undo(Self self, const wire::Undo& message) {
     state.protocol.spoiled();
     undoing->answer.version = 0;
     state.work->version.store(0, std::memory_order_release);
+    show_standing(state); // before the root can tell anybody
   }
   state.paused_ns = 0;
   state.control->send(undoing->answer, message.delivery);
@@ -407,8 +408,10 @@ void audit(Self self, const wire::Audit& message) {
   state.work->recorder->span(state.lane, "audit", begin, telemetry::now(),
                              {{"version", static_cast<std::int64_t>(message.version)}});
   state.protocol.audited(message, compared.has_value());
-  if (state.protocol.state() == sync::WorkerState::dirty)
+  if (state.protocol.state() == sync::WorkerState::dirty) {
     state.work->version.store(0, std::memory_order_release);
+    show_standing(state); // before the root can tell anybody
+  }
   wire::Audited audited;
   audited.audit = message.audit;
   audited.version = state.protocol.foreign() ? 0 : state.protocol.version();
@@ -424,10 +427,11 @@ void adopt(Self self, const wire::Adopt& message) {
   const bool is_served = !state.protocol.foreign() && state.protocol.version() == message.version;
   if (auto adopted = state.protocol.adopt(message); !adopted)
     return refuse(state, adopted.error(), 0);
-  if (is_served)
-    return;
-  if (const auto told = serve(state); !told)
-    refuse(state, told.error(), 0);
+  // It serves the version either way; an engine that could not take it in is a failed worker.
+  if (!is_served)
+    if (const auto told = serve(state); !told)
+      refuse(state, told.error(), 0);
+  state.control->send(wire::Audited{message.audit, message.version, {}, {}});
 }
 
 // From root to root

@@ -46,7 +46,8 @@ telemetry::UpdateFacts facts_of(const wire::DeliveryReport& report) {
   facts.gather_queue_peak = report.high_water.gather_queue;
   facts.flush_bucket_peak = report.high_water.flush_bucket;
   for (const wire::WorkerReport& worker : report.workers)
-    facts.workers.push_back({worker.index, worker.version, worker.state, worker.digest_ok != 0, worker.pause_ns});
+    facts.workers.push_back(
+      {worker.index, worker.version, worker.state, worker.digest_ok != 0, worker.pause_ns, worker.matched != 0});
   return facts;
 }
 

@@ -260,6 +260,8 @@ bool RootDelivery::waits_for(std::uint32_t w) const noexcept {
 /// What is waited for includes on_pause or on_commit, which are the engine's. That the process lives is what heartbeats
 /// tell.
 bool RootDelivery::in_engine(std::uint32_t w) const noexcept {
+  if (phase_ == Phase::auditing)
+    return workers_[w].asked && workers_[w].matches;
   return workers_[w].takes_part &&
          (phase_ == Phase::committing || (phase_ == Phase::beginning && plan_.kind == Kind::seed));
 }
@@ -268,9 +270,12 @@ void RootDelivery::advance(Nanoseconds now, Actions& actions) {
   if (phase_ == Phase::idle)
     return;
   if (phase_ == Phase::auditing) {
-    if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.asked; }))
+    const auto is_asked = [](const Worker& worker) { return worker.asked; };
+    if (std::any_of(workers_.begin(), workers_.end(), is_asked))
       return;
-    adopt_matches(actions);
+    adopt_matches(actions); // once: who was told to has no match left when it has answered
+    if (std::any_of(workers_.begin(), workers_.end(), is_asked))
+      return;
     phase_ = Phase::idle;
     actions.over = true;
     return;
@@ -403,7 +408,7 @@ void RootDelivery::stopped(std::uint32_t w, const Failure& why, Nanoseconds now,
     return;
   if (worker.takes_part)
     drop(replica_of(w), w, reason, now, actions);
-  worker.awaited = worker.asked = false;
+  worker.awaited = worker.asked = worker.matches = false;
   advance(now, actions);
 }
 
@@ -539,6 +544,10 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Audited& mes
   touch(w, now);
   Worker& worker = workers_[w];
   worker.asked = false;
+  if (std::exchange(worker.matches, false)) { // it was told to adopt, and does
+    advance(now, actions);
+    return actions;
+  }
   auto different = compare(w, message.digests, fmt::format("audit of version {}", audit_.version));
   if (!message.error.empty())
     different =
@@ -568,8 +577,10 @@ void RootDelivery::adopt_matches(Actions& actions) {
     for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w)
       all = all && available(w) && (workers_[w].matches || records_[w].version == audit_.version);
     for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w) {
-      if (!std::exchange(workers_[w].matches, false) || !all)
+      workers_[w].matches = workers_[w].matches && all;
+      if (!workers_[w].matches)
         continue;
+      workers_[w].asked = true; // until it says that it serves
       Record& record = records_[w];
       record.version = audit_.version;
       record.matched = record.digest_ok = true;
@@ -784,7 +795,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Failed& mess
   if (records_[w].error.empty())
     records_[w].error = reason.message;
   if (phase_ == Phase::auditing && workers_[w].asked) {
-    workers_[w].asked = false;
+    workers_[w].asked = workers_[w].matches = false;
     found_ = found_.value_or(reason);
     advance(now, actions);
     return actions;

@@ -186,8 +186,8 @@ private:
     std::uint64_t frames_staged = 0;
     std::uint64_t bytes_sent = 0;
     Digests expected;         ///< what its manifest, or audit, says
-    bool asked = false;       ///< in the running audit, and has not answered
-    bool matches = false;     ///< what it holds is the version of the running audit
+    bool asked = false;       ///< in the running audit, and has not answered, or not confirmed that it adopts
+    bool matches = false;     ///< what it holds is the version of the running audit; asked too: told to adopt it
     Nanoseconds progress = 0; ///< when it last moved, or was last not waited for
     // what outlasts a delivery
     std::uint64_t owes = 0;    ///< the delivery whose Undone, or Released, has not come yet

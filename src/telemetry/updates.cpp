@@ -144,7 +144,9 @@ void WarningWatch::about_density(const UpdateFacts& facts, std::vector<Warning>&
                                                 [&](const auto& worker) { return worker.version == facts.version; }));
   if (!facts.committed)
     return;
-  if (facts.kind == UpdateFacts::Kind::seed && dense_bytes_ == 0 && all_served_)
+  const bool sent_to_all = std::none_of(facts.workers.begin(), facts.workers.end(),
+                                        [](const UpdateFacts::Worker& worker) { return worker.matched; });
+  if (facts.kind == UpdateFacts::Kind::seed && dense_bytes_ == 0 && all_served_ && sent_to_all)
     dense_bytes_ = facts.wire_bytes;
   // Of an update that brought nobody anything but its own changes.
   if (facts.kind != UpdateFacts::Kind::delta || !all_served || !all_served_ || dense_said_ || dense_bytes_ == 0 ||

@@ -37,6 +37,7 @@ struct UpdateFacts {
     std::string state;
     bool digest_ok = false;
     std::int64_t pause_ns = 0;
+    bool matched = false; ///< it held the values of a version, and was not sent them
   };
   std::vector<Worker> workers;
 };

@@ -343,7 +343,8 @@ struct Audited {
 };
 
 /// root -> worker that serves nothing of this session: its memory, as it was audited just now, is the version: serve
-/// it. Not answered.
+/// it. Answered by an
+/// Audited of the same audit, without digests.
 struct Adopt {
   static constexpr std::uint16_t type = 44;
   std::uint64_t audit = 0;

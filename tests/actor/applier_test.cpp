@@ -272,6 +272,7 @@ TEST_CASE("a worker that holds the version already serves it as soon as it is to
   CHECK(worker.work->version == 0);
   worker.say(wire::Adopt{1, 1});
   CHECK(worker.work->version == 1);
+  CHECK(worker.control.heard<wire::Audited>().at(0).version == 1);
   CHECK(worker.committed == std::vector<Version>{1});
   worker.stage_k();
   worker.say(wire::Commit{worker.delivery});

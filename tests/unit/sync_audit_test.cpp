@@ -250,8 +250,13 @@ TEST_CASE("a replica whose members all hold the version adopts it, and no other 
     CHECK(root.on(w, answer(1, right), 0).send.empty());
   (void)root.on(3, answer(1, {{0, 10}, {2, 0}}, "cell 2"), 0);
   const Actions over = root.on(4, answer(1, {}), 0);
-  CHECK(over.over);
   CHECK(to_whom<wire::Adopt>(over) == Workers{0, 1});
+  CHECK_FALSE(over.over); // not before they serve it
+  CHECK_FALSE(root.on(1, answer(1, {}), 0).over);
+  const Actions end = root.on(0, answer(1, {}), 0);
+  CHECK(end.over);
+  CHECK(end.send.empty());
+  CHECK_FALSE(root.records()[0].audited);
   CHECK_FALSE(root.found()); // what somebody brought along need not be right
   CHECK(root.records()[0].version == 1);
   CHECK(root.records()[0].matched);
@@ -276,10 +281,27 @@ TEST_CASE("a worker that comes back with the version is served with its replica'
   }
   SECTION("then the next delta fits") {
     CHECK(to_whom<wire::Adopt>(root.on(1, answer(1, right), 0)) == Workers{1});
+    CHECK(root.on(1, answer(1, {}), 0).over);
     CHECK(root.anyone_for(DeliveryPlan{Kind::delta, 1, 2}));
     deliver(root, 2, {Kind::delta, 1, 2});
     CHECK(root.records()[1].brought == Kind::delta);
   }
+}
+
+TEST_CASE(
+  "who is told to adopt and does not confirm it holds up the end for as long as an engine may take, no longer") {
+  DeliverySettings settings{2, 1, 0, stall, 30 * stall};
+  settings.engine = 3 * stall;
+  RootDelivery root(settings);
+  (void)root.audit({.audit = 1, .version = 1, .adopt = true}, digests_of, 0);
+  (void)root.on(0, answer(1, right), 0);
+  CHECK(to_whom<wire::Adopt>(root.on(1, answer(1, right), 0)) == Workers{0, 1});
+  CHECK_FALSE(root.on(1, answer(1, {}), 0).over);
+  CHECK_FALSE(root.tick(2 * stall).over);
+  CHECK(root.tick(3 * stall).over);
+  CHECK(root.records()[0].version == 1); // it will serve it, or be dropped by the next delivery
+  CHECK_THAT(root.records()[0].error, test::contains("worker 0 made no progress"));
+  CHECK(root.records()[1].error == "");
 }
 
 TEST_CASE("a worker that was written to by a seed is not asked what it holds") {

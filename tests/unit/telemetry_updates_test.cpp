@@ -141,6 +141,15 @@ TEST_CASE("a delta that takes what a seed takes is said once") {
   CHECK(watch.update_over(update(6, 1000), ++own).empty());
 }
 
+TEST_CASE("a first update whose values were not sent to all is no measure of what all values take") {
+  WarningWatch watch(roomy());
+  Facts first = update(1, 10, Facts::Kind::seed);
+  first.workers[1].matched = true;
+  CHECK(watch.update_over(first, 1).empty());
+  for (std::uint64_t v = 2; v < 5; ++v)
+    CHECK(watch.update_over(update(v, 1000), v).empty());
+}
+
 TEST_CASE("a worker that misses three updates in a row is said once, until it has caught up") {
   WarningWatch watch(roomy());
   std::uint64_t own = 0, version = 0;

@@ -217,21 +217,25 @@ Result<Digest> Stage::add(std::uint32_t block, const PieceView& piece) {
   return piece.kind == PieceKind::values ? add_range(block, piece) : add_changes(block, piece);
 }
 
+/// A tile part, decoded.
+struct Stage::Decoded {
+  TilePositions positions;
+  TileValues before;
+  TileValues after;
+  UlpValues ulp;
+};
+
 Result<Digest> Stage::add_range(std::uint32_t block, const PieceView& piece) {
-  Binding& binding = bindings_[block];
-  const std::size_t size = binding.size();
+  const std::size_t size = bindings_[block].size();
+  Decoded decoded;
   Digest change = 0;
-  if (digests_)
-    for_each_stretch(binding.local, binding.walk, piece.first, piece.elements, size,
-                     [&](const std::byte* memory, std::uint64_t slot, std::uint64_t index, std::size_t count) {
-                       const std::byte* values = piece.values.data() + index * size;
-                       const layout::Index slot_stride = binding.walk.slot_stride();
-                       change += kernels::digest_run(values, 1, count, size, slot, slot_stride);
-                       change -=
-                         kernels::digest_run(memory, binding.walk.local_stride(), count, size, slot, slot_stride);
-                     });
-  if (auto added = add_values(block, piece.first, piece.elements, piece.values.data()); !added)
-    return pass_on(std::move(added));
+  Result<void> room;
+  for_each_tile_part(piece.first, piece.first + piece.elements, [&](std::uint64_t first, std::size_t span) {
+    if (room)
+      room = add_whole(block, first, span, piece.values.data() + (first - piece.first) * size, decoded, change);
+  });
+  if (!room)
+    return pass_on(std::move(room));
   return change;
 }
 
@@ -252,14 +256,6 @@ Result<void> Stage::add_values(std::uint32_t block, std::uint64_t first, std::ui
   }
   return {};
 }
-
-/// A tile part, decoded.
-struct Stage::Decoded {
-  TilePositions positions;
-  TileValues before;
-  TileValues after;
-  UlpValues ulp;
-};
 
 Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
   Binding& binding = bindings_[block];

@@ -102,6 +102,8 @@ TEST_CASE("the largest piece is the least of the caps on its way") {
   CHECK(*sync::piece_limit(7 * mib, 5 * mib, 9 * mib, 2) == 5 * mib);
   CHECK(*sync::piece_limit(7 * mib, 9 * mib, 5 * mib, 2) == 5 * mib - wire::header_bytes);
   CHECK(*sync::piece_limit(unlimited, unlimited, unlimited, 2) == 64 * mib);
+  CHECK(*sync::piece_limit(unlimited, unlimited, unlimited, 2, true) == delta::most_plain_bytes);
+  CHECK(*sync::piece_limit(mib, unlimited, unlimited, 2, true) == mib);
 }
 
 TEST_CASE("a cap that holds no element is named with the least that works, and that works") {

@@ -60,7 +60,7 @@ PeersMemory worker_memory(const config::Topology& topology, const Graph& graph) 
   add_bound(memory, "staged until the commit", "actors.applier.stage", topology.actors.applier.stage);
   add_bound(memory, "the flush that arrives", "actors.flush_bucket.cap", flush_payload(topology));
   if (topology.actors.flush_bucket.compression == config::Compression::zstd)
-    add_bound(memory, "a piece that is expanded", "", 2 * delta::most_plain_bytes);
+    add_bound(memory, "a piece that is expanded", "actors.flush_bucket.compression", 2 * delta::most_plain_bytes);
   return memory;
 }
 

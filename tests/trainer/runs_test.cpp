@@ -20,10 +20,11 @@ std::string topology() {
   return source_path("tools/trainer/topology.toml");
 }
 
-/// A run small enough for a test.
-std::vector<std::string> small_run(const std::string& topology_file, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{"run",       topology_file, "--seed",    "3", "--updates", "5",
-                                     "--warm-up", "12",          "--prompts", "6", "--group",   "4"};
+/// A run small enough for a test, yet warmed up enough to be rewarded: without, nothing would change.
+std::vector<std::string> small_run(const std::string& topology_file, const std::vector<std::string>& more,
+                                   const std::string& updates = "5", const std::string& seed = "3") {
+  std::vector<std::string> arguments{"run", topology_file, "--warm-up", "40", "--prompts", "6", "--group", "8"};
+  arguments.insert(arguments.end(), {"--updates", updates, "--seed", seed});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -42,7 +43,7 @@ struct LongRun {
   Running running;
 
   explicit LongRun(const std::vector<std::string>& more = {})
-    : running(small_run(topology(), with(more)), scratch.path("out")) {
+    : running(small_run(topology(), with(more), "1000000"), scratch.path("out")) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (read_file(scratch.path("out")).find("\n     1 ") == std::string::npos) {
       REQUIRE(std::chrono::steady_clock::now() < until);
@@ -58,7 +59,7 @@ struct LongRun {
 
 private:
   static std::vector<std::string> with(std::vector<std::string> more) {
-    more.insert(more.end(), {"--updates", "1000000", "--every", "1"});
+    more.insert(more.end(), {"--every", "1"});
     return more;
   }
 };
@@ -102,9 +103,7 @@ TEST_CASE("a run through deltawire has the numbers of one with full copies, and 
 TEST_CASE("another seed is another run") {
   const Scratch scratch;
   for (const std::string seed : {"3", "4"})
-    REQUIRE(run_command(
-              small_run(topology(), {"--sync", "copy", "--seed", seed, "--updates", "1", "--log", scratch.path(seed)}))
-              .status == 0);
+    REQUIRE(run_command(small_run(topology(), {"--sync", "copy", "--log", scratch.path(seed)}, "1", seed)).status == 0);
   CHECK(lines_of(scratch.path("3"))[1]["rollouts"] != lines_of(scratch.path("4"))[1]["rollouts"]);
 }
 

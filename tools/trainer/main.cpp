@@ -1,6 +1,6 @@
 // deltawire-rl: reinforcement learning of a small transformer, the weights of which reach the rollout workers through
 // deltawire. An example of how to embed deltawire, and a proof that it works. Exit status: 0 all is well, 1 the proof
-// failed, 2 bad usage, 3 a process of the run failed.
+// failed, 2 bad usage, 3 a process of the run failed or the log cannot be written.
 #include "launch.hpp"
 #include "proof.hpp"
 #include "record.hpp"
@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <span>
 #include <stdexcept>
 
 #include <CLI/CLI.hpp>
@@ -166,12 +167,19 @@ int prove(const Options& options) {
         bytes += record.delivery.wire_bytes;
       return bytes;
     };
+    const auto mean = [](std::span<const UpdateRecord> updates) {
+      double reward = 0;
+      for (const UpdateRecord& record : updates)
+        reward += record.reward / static_cast<double>(updates.size());
+      return reward;
+    };
+    const std::span<const UpdateRecord> updates = std::span(records).subspan(1); // without the seed
     const bool held = differs.empty() && p < significance;
     proven &= held;
-    summary +=
-      fmt::format("seed {}: {}: with full copies {}; reward {:.3f} -> {:.3f}, p = {:.1e}; {} bytes against {}\n", seed,
-                  held ? "proven" : "NOT PROVEN", differs.empty() ? "the same numbers, bit for bit" : differs,
-                  records[1].reward, records.back().reward, p, sum(records), sum(copied));
+    summary += fmt::format(
+      "seed {}: {}: with full copies {}; mean reward {:.3f} -> {:.3f}, p = {:.1e}; {} bytes against {}\n", seed,
+      held ? "proven" : "NOT PROVEN", differs.empty() ? "the same numbers, bit for bit" : differs,
+      mean(updates.first(compared_updates)), mean(updates.last(compared_updates)), p, sum(records), sum(copied));
     fmt::print("\n");
   }
   fmt::print("{}", summary);

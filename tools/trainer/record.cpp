@@ -55,7 +55,7 @@ std::string json_line(const UpdateRecord& r) {
 
 std::string table_head() {
   const std::string head =
-    fmt::format("{:>6} {:>7} {:>8} {:>9} {:>10} {:>8} {:>8} {:>8}  {:16}", "update", "reward", "changed", "density",
+    fmt::format("{:>6} {:>7} {:>8} {:>9} {:>10} {:>8} {:>8} {:>8}  {:>16}", "update", "reward", "changed", "density",
                 "wire bytes", "B/change", "delivery", "pause", "weights' digest");
   const std::string units =
     fmt::format("{:>6} {:>7} {:>8} {:>9} {:>10} {:>8} {:>8} {:>8}", "", "", "", "%", "", "", "ms", "ms");

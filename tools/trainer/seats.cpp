@@ -5,7 +5,6 @@
 #include "engine.hpp"
 #include "training.hpp"
 
-#include <cstdio>
 #include <exception>
 #include <string_view>
 

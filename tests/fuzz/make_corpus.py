@@ -226,6 +226,7 @@ def topologies():
         'slot_view = "[(2, :)]"\nslot_slice = "[0:1, :]"\nshard = ["tp:0"]\nsizes = { tp = [1, 2] }\n',
         "parameter": sides + '[[worker.parameter]]\nname = "lm_head.weight"\nshape = [152064, 1024]\npadding = true\n',
         "unused": '[worker]\nunused = ["a", "b.*"]\n', "master": '[transport]\nmaster = "[::1]:0"\nsecret_file = ""\n',
+        "secret": '[transport]\nmaster = "[::0]:0"\nsecret_file = "secret"\n',
         "update": '[update]\nwire_dtype = "keep"\nseed = "always"\nverify = "digest"\nconnect = "60s"\nstall = "1ms"\n'
         'engine = "1.5s"\ntimeout = "10min"\nbusy = "fold"\nquorum = 1\n',
         "actors": '[actors]\nsnapshotter = { tier = "host", log = "unlimited" }\n'

@@ -143,7 +143,7 @@ def placements():
         "sizes b 999999999999999999 999999999999999999 9\n",
         "sizes-cyclic": mesh + "shape 9\ncut a:0 cyclic\nsizes a 4 5\n", "on-cuts": mesh + "shape 4\ncut a:0\non a 1\n",
         "on-past-end": mesh + "shape 4\non b 3\n", "on-twice": mesh + "shape 4\non b 1 1\n",
-        "on-none": mesh + "shape 4\non b\n", "mesh-zero": "mesh a=0\nshape 4\n", "mesh-twice": "mesh a=2 a=2\nshape 4\n",
+        "on-dim-past-end": mesh + "shape 4\ncut a:5\non b 1\n", "on-none": mesh + "shape 4\non b\n", "mesh-zero": "mesh a=0\nshape 4\n", "mesh-twice": "mesh a=2 a=2\nshape 4\n",
         "mesh-large": "mesh a=1024 b=1025\nshape 4\n", "axis-name": mesh + "axes a b\nshape 4\n",
         "axis-of-axes": mesh + "axes ab a b\naxes abc ab\nshape 4\n", "axis-repeats": mesh + "axes ab a a\nshape 4\n",
         "shape-large": mesh + "shape 999999999999999999 999999999999999999\ncut a:0\n",
@@ -226,6 +226,7 @@ def topologies():
         'slot_view = "[(2, :)]"\nslot_slice = "[0:1, :]"\nshard = ["tp:0"]\nsizes = { tp = [1, 2] }\n',
         "parameter": sides + '[[worker.parameter]]\nname = "lm_head.weight"\nshape = [152064, 1024]\npadding = true\n',
         "unused": '[worker]\nunused = ["a", "b.*"]\n', "master": '[transport]\nmaster = "[::1]:0"\nsecret_file = ""\n',
+        "secret": '[transport]\nmaster = "[::0]:0"\nsecret_file = "secret"\n',
         "update": '[update]\nwire_dtype = "keep"\nseed = "always"\nverify = "digest"\nconnect = "60s"\nstall = "1ms"\n'
         'engine = "1.5s"\ntimeout = "10min"\nbusy = "fold"\nquorum = 1\n',
         "actors": '[actors]\nsnapshotter = { tier = "host", log = "unlimited" }\n'
@@ -242,7 +243,7 @@ def topologies():
     for name, text in {
         "unknown": "[trainr]\n", "unknown-key": "[update]\nstal = \"1s\"\n", "not-toml": "[=]\n", "open": "[trainer",
         "open-string": 'include = ["a', "twice": "[update]\n[update]\n", "not-utf8": b'a = "\xff"\n',
-        "zero-byte": b"a = 1\0\n", "not-ascii-value": b"a =\xef\xbb\xbe\n", "not-ascii-key": "\u00e9 = 1\n".encode(), "mesh-type": "[trainer]\nmesh = 3\n", "mesh-pair": '[trainer]\nmesh = [["a"]]\n',
+        "zero-byte": b"a = 1\0\n", "not-ascii-after-value": b'a = 1\0001["\xc3\xa9"]\n', "not-ascii-value": b"a =\xef\xbb\xbe\n", "not-ascii-key": "\u00e9 = 1\n".encode(), "mesh-type": "[trainer]\nmesh = 3\n", "mesh-pair": '[trainer]\nmesh = [["a"]]\n',
         "mesh-zero": '[trainer]\nmesh = [["a", 0]]\n', "mesh-twice": '[trainer]\nmesh = [["a", 1], ["a", 2]]\n',
         "mesh-large": '[trainer]\nmesh = [["a", 1048577]]\n', "mesh-wraps": '[trainer]\nmesh = [["a", '
         '9223372036854775807], ["b", 9223372036854775807]]\n', "dp-inner": '[worker]\nmesh = [["tp", 2], ["dp", 2]]\n',

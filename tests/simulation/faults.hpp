@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 
 namespace deltawire::simulation {
 
@@ -61,7 +60,7 @@ enum class Planted : std::uint8_t {
   folds_too_little,        ///< a fold leaves out what came right after its base
   does_not_undo,           ///< a worker keeps what it applied when it is told to undo
   undo_is_lost,            ///< a worker that gave up is never told to undo
-  delta_to_anybody,        ///< a delta goes to workers that hold another version
+  delta_to_anybody,        ///< who has undone is taken for one that has the target, and its fence is passed
   settles_by_undoing,      ///< what is in doubt is undone, also where another of the replica serves it
   settles_by_serving,      ///< what is in doubt is served, also where others never applied it
   forgets_doubt,           ///< a worker whose root is lost undoes what it applied, all by itself
@@ -91,8 +90,8 @@ constexpr std::array<const char*, planted_count> planted_names{"none",
 
 struct Counts {
   std::uint64_t schedules = 0, events = 0, sessions = 0, published = 0, updates = 0, committed = 0, deliveries = 0,
-                seeds = 0, deltas = 0, folds = 0, released = 0, undone = 0, served = 0, settled = 0, joined = 0,
-                in_parts = 0, patched = 0, deferred = 0, caught_up = 0;
+                seeds = 0, deltas = 0, folds = 0, released = 0, undone = 0, settled = 0, joined = 0, in_parts = 0,
+                patched = 0, deferred = 0, caught_up = 0;
   std::array<std::array<std::uint64_t, phase_count>, fault_count> struck{};
 };
 

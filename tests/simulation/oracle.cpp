@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 
 namespace deltawire::simulation {
 
@@ -81,8 +80,8 @@ void Oracle::begins(std::uint64_t delivery, std::uint32_t worker) {
   last_delivery_ = delivery;
 }
 
-void Oracle::sends(std::uint64_t delivery, std::uint32_t worker, std::uint64_t sequence, std::uint64_t payload) {
-  if (!frames_.emplace(std::tuple{delivery, worker, sequence}, payload).second)
+void Oracle::sends(std::uint64_t delivery, std::uint32_t worker, std::uint64_t sequence) {
+  if (!frames_.emplace(delivery, worker, sequence).second)
     throw Violation(Clause::order,
                     fmt::format("frame {} of delivery {} goes to worker {} twice", sequence, delivery, worker));
 }

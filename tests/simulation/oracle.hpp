@@ -21,6 +21,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,7 @@ public:
 
   // The root.
   void begins(std::uint64_t delivery, std::uint32_t worker);
-  void sends(std::uint64_t delivery, std::uint32_t worker, std::uint64_t sequence, std::uint64_t payload);
+  void sends(std::uint64_t delivery, std::uint32_t worker, std::uint64_t sequence);
   void commits(std::uint64_t delivery, std::uint64_t version, std::uint32_t worker);
   void releases(std::uint64_t delivery, std::uint32_t worker);
 
@@ -110,7 +111,7 @@ private:
   std::set<Version> committed_;
   std::uint64_t last_delivery_ = 0;
   std::set<std::pair<std::uint64_t, std::uint32_t>> begun_;
-  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint64_t>, std::uint64_t> frames_;
+  std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint64_t>> frames_; ///< (delivery, worker, sequence)
 };
 
 } // namespace deltawire::simulation

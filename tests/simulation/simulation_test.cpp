@@ -6,6 +6,7 @@
 #include "world.hpp"
 
 #include <cstdlib>
+#include <numeric>
 
 namespace {
 
@@ -40,6 +41,11 @@ void print(const Counts& counts) {
   }
 }
 
+/// By the world's choice, not at the next pause, flush or part of an update.
+bool strikes_any_time(Fault fault) {
+  return fault < Fault::engine_fails || (fault > Fault::frame_repeats && fault < Fault::update_aborted);
+}
+
 } // namespace
 
 TEST_CASE("whatever goes wrong, workers serve what was captured, whole, and the job heals") {
@@ -56,12 +62,16 @@ TEST_CASE("whatever goes wrong, workers serve what was captured, whole, and the 
   print(counts);
   if (schedules < 10000)
     return;
-  // Every fault struck in every phase that it can.
-  for (std::size_t fault = 0; fault < static_cast<std::size_t>(Fault::update_aborted); ++fault)
-    for (std::size_t phase = static_cast<std::size_t>(Phase::in_doubt); phase < phase_count; ++phase) {
-      CAPTURE(fault_names[fault], phase_names[phase]);
-      CHECK(counts.struck[fault][phase] > 0);
+  // What may strike at any time did so in every phase, and the others at all.
+  for (std::size_t fault = 0; fault < fault_count; ++fault) {
+    CAPTURE(fault_names[fault]);
+    const auto& struck = counts.struck[fault];
+    CHECK(std::accumulate(struck.begin(), struck.end(), std::uint64_t{0}) > 500);
+    for (std::size_t phase = 0; phase < phase_count && strikes_any_time(static_cast<Fault>(fault)); ++phase) {
+      CAPTURE(phase_names[phase]);
+      CHECK(struck[phase] > 0);
     }
+  }
   CHECK(counts.undone > 100);
   CHECK(counts.settled > 100);
   CHECK(counts.folds > 100);

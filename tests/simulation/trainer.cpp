@@ -149,8 +149,13 @@ void Trainer::compile(layout::Plan& plan) {
   }
   gather_root_.emplace(static_cast<std::uint32_t>(ranks_.size()), windows_, max_round_);
   assembly_.emplace(cap_, routes_);
-  delivery_.emplace(sync::DeliverySettings{job_.workers(), job_.per_replica, settings_.quorum, settings_.stall,
-                                           settings_.timeout, 2 * settings_.stall, settings_.session});
+  delivery_.emplace(sync::DeliverySettings{.workers = job_.workers(),
+                                           .workers_per_replica = job_.per_replica,
+                                           .quorum = settings_.quorum,
+                                           .stall = settings_.stall,
+                                           .timeout = settings_.timeout,
+                                           .engine = 2 * settings_.stall,
+                                           .session = settings_.session});
 }
 
 void Trainer::on_answer(std::uint32_t worker, Link& link, const Answer& answer) {
@@ -161,7 +166,10 @@ void Trainer::on_answer(std::uint32_t worker, Link& link, const Answer& answer) 
     return; // of a process that was replaced
   const Nanoseconds now = network_.now();
   std::visit(
-    [&]<class Message>(const Message& message) {
+    [&]<class Message>(Message message) {
+      if constexpr (std::is_same_v<Message, wire::Undone>)
+        if (planted(Planted::delta_to_anybody) && message.version != 0)
+          message.version = updating_version_;
       if constexpr (!std::is_same_v<Message, wire::Agreed>)
         carry_out(delivery_->on(worker, message, now));
     },
@@ -1026,7 +1034,7 @@ void Trainer::send_flush(const sync::FlushAssembly::Flush& flush) {
       if (!delivery_->takes_part(w))
         continue;
       const std::uint64_t sequence = delivery_->frame_sent(w, bytes.size());
-      around_.oracle.sends(delivery, w, sequence, bytes.size());
+      around_.oracle.sends(delivery, w, sequence);
       Link* link = links_[w];
       if (link == nullptr || link->cut)
         continue;
@@ -1056,8 +1064,8 @@ void Trainer::send(std::uint32_t w, sync::RootDelivery::Message message) {
   Oracle& oracle = around_.oracle;
   if (auto* begin = std::get_if<wire::Begin>(&message)) {
     oracle.begins(begin->delivery, w);
-    if (planted(Planted::delta_to_anybody) && begin->kind == Kind::fold)
-      begin->kind = Kind::delta;
+    if (planted(Planted::delta_to_anybody) && begin->kind == Kind::delta)
+      begin->base = workers_[w]->version();
   }
   if (const auto* commit = std::get_if<wire::Commit>(&message)) {
     oracle.commits(commit->delivery, plan_.target, w);

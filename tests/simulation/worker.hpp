@@ -38,6 +38,7 @@ struct Surroundings {
 using Payload = std::shared_ptr<const std::vector<std::byte>>;
 using Answer = std::variant<wire::Ready, wire::FlushStaged, wire::Staged, wire::Applied, wire::Released, wire::Undone,
                             wire::Failed, wire::Agreed>;
+
 /// What it is, and what about.
 [[nodiscard]] std::string describe(const sync::RootDelivery::Message& message);
 [[nodiscard]] std::string describe(const Answer& answer);
@@ -80,6 +81,7 @@ public:
   [[nodiscard]] const layout::Declaration& declaration() const noexcept { return declaration_; }
   [[nodiscard]] std::span<const Bits> memory() const noexcept { return memory_; }
   [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
+  [[nodiscard]] std::uint64_t version() const noexcept { return protocol_.version(); }
   [[nodiscard]] bool unsettled() const noexcept { return protocol_.unsettled(); }
   /// It has applied a delivery and was not told what becomes of it.
   [[nodiscard]] bool applied() const noexcept { return applied_; }

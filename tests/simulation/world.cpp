@@ -64,7 +64,7 @@ private:
     if (network_.step()) {
       ++counts_.events;
       if (!calm_) {
-        if (faults_left_ > 0 && network_.one_in(pace_))
+        if (faults_left_ > 0 && network_.one_in(is_brief() ? 1 + pace_ / 16 : pace_))
           strike();
         if (network_.one_in(100))
           pass(stall / 20);
@@ -74,6 +74,13 @@ private:
     }
     if (trainer_ && trainer_->over())
       end_trainer();
+  }
+
+  /// A phase of few events, in which little would strike by chance.
+  bool is_brief() const {
+    return trainer_ && trainer_->running() &&
+           (trainer_->phase() == Phase::committing ||
+            std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->unsettled(); }));
   }
 
   void pass(Nanoseconds time) {

@@ -472,14 +472,11 @@ TEST_CASE("a table header without a key is refused, although toml++ 3.3.0 assume
   }
 }
 
-TEST_CASE("letters outside strings and comments that are not ASCII are refused before toml++ sees them") {
-  constexpr auto refusal =
-    "t.toml:2: not valid TOML: letters and signs that are not ASCII may only stand in strings and "
-    "comments";
+TEST_CASE("letters that are not ASCII are refused in bare text, where toml++ 3.3.0 takes them for unreachable") {
   for (const char* line :
-       {"a =\xef\xbb\xbe\n", "\xc3\xa9 = 1", "a = 1\xe2\x80\xa8", "\xef\xbb\xbf a = 1", "a = [1, \xff]"}) {
+       {"a =\xef\xbb\xbe\n", "\xc3\xa9 = 1", "a = 1\xc3\xa9", "a = [1, \xff]", "a = 1[\"\xc3\xa9\"]"}) {
     CAPTURE(line);
-    CHECK(errors_of(std::string("# \xc3\xa9\n") + line) == refusal);
+    CHECK_THAT(errors_of(std::string("# \xc3\xa9\n") + line), starts_with("t.toml:2: not valid TOML: "));
   }
   CHECK(
     load_text("\xef\xbb\xbf[worker] # \xc3\xa9\nunused = [\"\xc3\xa9\", '\xef\xbb\xbe', \"\"\"\n\xc3\xa9\"\"\"]\n"));

@@ -76,13 +76,25 @@ std::vector<layout::Index> positions_of(const layout::Shard& shard) {
   return positions;
 }
 
+/// Whether the rules cut the parameter: for all ranks that hold it, or for none. Who is left out by `on` is not asked.
+bool is_cut(const layout::PlacedParameter& parameter, const layout::Mesh& mesh) {
+  bool cut = false, refused = false;
+  for (layout::Index rank = 0; rank < mesh.size(); ++rank) {
+    const auto shard = layout::shard_by(parameter, mesh, rank);
+    refused = refused || !shard;
+    cut = cut || (shard && shard->held);
+  }
+  require(!(cut && refused), "what is cut for one rank is cut for all");
+  return !refused;
+}
+
 /// Owners' shards cover every element once, other holders' repeat what an owner has, and every shard is as its shape.
 void check_cover(const layout::PlacedParameter& parameter, const layout::Mesh& mesh, layout::Index count) {
   std::vector<int> owners(static_cast<std::size_t>(count), 0);
   std::vector<bool> held(owners.size(), false);
   for (layout::Index rank = 0; rank < mesh.size(); ++rank) {
     const auto shard = layout::shard_by(parameter, mesh, rank);
-    require(shard.has_value(), "what is cut for one rank is cut for all");
+    require(shard.has_value(), "what is cut once is cut again");
     require(shard->full_shape == parameter.full_shape, "a shard is of its parameter");
     if (!shard->held) {
       require(!shard->owner, "who holds nothing owns nothing");
@@ -140,8 +152,11 @@ bool accepts(std::span<const std::byte> input) {
   }
   // No extent is long beside one of 0 either: the shapes are walked dim by dim.
   const bool small = std::ranges::all_of(rules.shape, [](layout::Index extent) { return extent <= most_positions; });
-  if (small && *count <= most_positions && mesh->size() <= most_ranks)
-    check_cover(parameter, *mesh, *count);
+  if (!small || *count > most_positions || mesh->size() > most_ranks)
+    return true;
+  if (!is_cut(parameter, *mesh))
+    return false;
+  check_cover(parameter, *mesh, *count);
   return true;
 }
 

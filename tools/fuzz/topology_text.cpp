@@ -124,6 +124,7 @@ std::string topology_text(const config::Topology& topology) {
   const auto duration = [](config::Duration length) { return quoted(config::duration_text(length)); };
   return side_text("trainer", topology.trainer, false) + side_text("worker", topology.worker, true) +
          fmt::format("[transport]\nmaster = {}\n", quoted(topology.transport.master)) +
+         text_unless_empty("secret_file", topology.transport.secret_file) +
          fmt::format("[update]\nconnect = {}\nstall = {}\nengine = {}\ntimeout = {}\nbusy = \"{}\"\nquorum = {}\nseed "
                      "= \"{}\"\nverify = \"{}\"\n",
                      duration(update.connect), duration(update.stall), duration(update.engine),

@@ -129,8 +129,9 @@ void declare(Self self, const std::vector<layout::SlotSpec>& catalogue) {
 /// Whether what was agreed can be done with what is bound.
 Result<void> check_agreement(const WorkerSetup& setup, const layout::Declaration& declaration,
                              const wire::Agreement& agreement) {
-  if (auto checked = layout::check_blocks(agreement.own, declaration.parameters, agreement.slots.size(),
-                                          agreement.cells.size(), agreement.blocks, agreement.windows);
+  if (auto checked =
+        layout::check_blocks(agreement.own, layout::Of::worker, declaration.parameters, agreement.slots.size(),
+                             agreement.cells.size(), agreement.blocks, agreement.windows);
       !checked)
     return checked;
   for (const layout::Cell& cell : agreement.cells)

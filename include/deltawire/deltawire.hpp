@@ -167,7 +167,7 @@ using ExportRule = std::function<std::optional<std::vector<ExportedSlot>>(const 
 struct Patch {
   std::string slot;                         ///< by the checkpoint's name
   std::span<const std::uint64_t> indices{}; ///< row-major in the slot's full shape, in any order, each once
-  DType dtype = DType::bf16;                ///< the slot's
+  DType dtype = DType::bf16;                ///< the slot's: of cast parameters, what they are cast to
   std::span<const std::byte> values{};      ///< one an index; e.g. std::as_bytes(std::span(vector))
 };
 
@@ -279,7 +279,7 @@ struct WorkerOptions {
 /// A parameter as the topology implies it for this worker.
 struct ParameterInfo {
   std::string name;
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16; ///< the trainer's, or what `wire_dtype` casts it to
   std::vector<std::int64_t> full_shape;
   std::vector<std::int64_t> shape; ///< this worker's shard
 };

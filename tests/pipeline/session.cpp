@@ -1,5 +1,7 @@
 #include "session.hpp"
 
+#include "cast_oracle.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,12 +55,14 @@ std::string HeldMemory::compare(const std::vector<Values>& tensors) const {
     const Place& place = held_->elements[i];
     if (place.tensor == Place::padding)
       continue;
-    std::memcpy(expected.data() + at_[i], &tensors[place.tensor].bits[place.flat], size_);
+    const Values& tensor = tensors[place.tensor];
+    const std::uint64_t bits = on_wire(tensor.bits[place.flat], tensor.dtype, held_->dtype);
+    std::memcpy(expected.data() + at_[i], &bits, size_);
     if (std::memcmp(expected.data() + at_[i], bytes_.data() + at_[i], size_) != 0) {
       std::uint64_t holds = 0;
       std::memcpy(&holds, bytes_.data() + at_[i], size_);
       return fmt::format("'{}' element {} (tensor '{}', flat {}): holds {:#x}, the trainer has {:#x}", held_->parameter,
-                         i, tensors[place.tensor].name, place.flat, holds, tensors[place.tensor].bits[place.flat]);
+                         i, tensor.name, place.flat, holds, bits);
     }
   }
   const auto differs = std::mismatch(expected.begin(), expected.end(), bytes_.begin());

@@ -204,12 +204,8 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
     const char* error;
   };
   for (const Case& c : {
-         Case{"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
-              "t.toml:4: trainer.placement.wire_dtype: not supported yet"},
-         {"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
-          "t.toml:4: worker.map.on: not supported yet"},
-         {"[update]\nwire_dtype = \"bfloat16\"",
-          "t.toml:2: update.wire_dtype: \"bfloat16\" is not supported yet; use \"keep\""},
+         Case{"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
+              "t.toml:4: worker.map.on: not supported yet"},
          {"[update]\nseed = \"if-different\"",
           "t.toml:2: update.seed: \"if-different\" is not supported yet; use \"always\""},
          {"[update]\nverify = \"off\"", "t.toml:2: update.verify: \"off\" is not supported yet; use \"digest\""},
@@ -258,7 +254,14 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
           "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
          {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
-         {"[update]\nwire_dtype = \"bf17\"", "t.toml:2: update.wire_dtype: \"bf17\" is neither \"keep\" nor a dtype"},
+         {"[update]\nwire_dtype = \"bf17\"",
+          "t.toml:2: update.wire_dtype: \"bf17\" is not \"keep\", \"bfloat16\", \"float16\" or "
+          "\"float32\""},
+         {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"float8_e4m3\"",
+          "t.toml:4: trainer.placement.wire_dtype: \"float8_e4m3\" is not \"keep\", \"bfloat16\", \"float16\" or "
+          "\"float32\""},
+         {"[[worker.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
+          "t.toml:4: worker.placement.wire_dtype: belongs to a [[trainer.placement]]: it says what the trainer sends"},
          {"[update]\nverify = \"audit:0\"",
           "t.toml:2: update.verify: \"audit:0\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
          {"[update]\nquorum = 0", "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},

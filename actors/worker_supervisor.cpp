@@ -27,6 +27,8 @@ void fail_session(Self self, const Failure& failure) {
       wire::Failed{failure.code, fmt::format("worker {}: {}", state.setup->worker, failure.message), 0});
   state.phase = Phase::over;
   state.setup->status->fail(failure);
+  if (state.setup->engine && state.applier) // its commit() waits for nobody else
+    self->send(state.applier, RootLost{failure, true});
   answer(state.connect_answer, tl::make_unexpected(failure));
 }
 
@@ -63,9 +65,9 @@ void part(Self self, const Failure& failure, bool linger = false) {
     state.patience_ends = now + patience;
     state.pause = shortest_pause;
     state.setup->status->part(failure);
-    self->send(state.applier, RootLost{});
+    self->send(state.applier, RootLost{failure, false});
   } else if (state.phase == Phase::agreeing) {
-    self->send(state.applier, RootLost{}); // it may have met the one that is gone again
+    self->send(state.applier, RootLost{failure, false}); // it may have met the one that is gone again
   }
   state.phase = Phase::waiting;
   state.life.reset();
@@ -161,6 +163,7 @@ void spawn_applier(Self self, wire::Agreement&& agreement) {
   work->stage_cap = setup.topology.actors.applier.stage;
   work->on_pause = setup.on_pause;
   work->on_commit = setup.on_commit;
+  work->engine = setup.engine;
   work->recorder = setup.recorder;
   work->metrics = setup.metrics;
   setup.work = work;
@@ -274,8 +277,10 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     --state.children;
     if (state.phase == Phase::closing)
       return end_if_done(self);
-    fail_session(self,
-                 Failure{Code::internal, fmt::format("the applier ended unexpectedly: {}", to_string(down.reason))});
+    const Failure failure{Code::internal, fmt::format("the applier ended unexpectedly: {}", to_string(down.reason))};
+    if (state.setup->engine)
+      state.setup->engine->failed(failure);
+    fail_session(self, failure);
   });
   return Metered{
     self,
@@ -290,6 +295,10 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
         return declare(self, state.setup->catalogue);
       self->delayed_send(WorkerSupervisorActor{self}, look_around, Tick{});
       meet(self, state.deadline);
+    },
+    [self](EngineCommits commits) {
+      if (self->state.applier)
+        self->send(self->state.applier, commits);
     },
     [self](const CloseRequest& request) {
       WorkerSupervisorState& state = self->state;

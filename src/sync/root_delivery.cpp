@@ -477,10 +477,14 @@ RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
     const Nanoseconds limit = engine ? settings_.engine : settings_.stall;
     if (now - workers_[w].progress < limit)
       continue;
-    const Failure reason{Code::timed_out, fmt::format("worker {} made no progress for {:.1f} s ({}) in the update to "
-                                                      "version {}",
-                                                      w, static_cast<double>(limit) * 1e-9,
-                                                      engine ? "update.engine" : "update.stall", plan_.target)};
+    const Failure reason{Code::timed_out,
+                         fmt::format("worker {} made no progress for {:.1f} s ({}) in the update to "
+                                     "version {}",
+                                     w, static_cast<double>(limit) * 1e-9,
+                                     engine ? "update.engine: its engine has not paused, or not called "
+                                              "poll() and commit()"
+                                            : "update.stall",
+                                     plan_.target)};
     stopped(w, reason, now, actions);
     workers_[w].unresponsive = workers_[w].owes != 0;
     if (phase_ == Phase::idle)

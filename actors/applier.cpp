@@ -104,6 +104,30 @@ Result<void> pause(ApplierState& state) {
   return paused;
 }
 
+/// An engine with a loop of its own is asked to let go of memory; `next` is what goes on then.
+void ask_engine(ApplierState& state, std::variant<wire::Ready, wire::Commit> next) {
+  state.asked = std::move(next);
+  state.work->engine->offer(state.protocol.target());
+}
+
+/// The delivery ended without its target. Call when memory and version are what they will be.
+void tell_engine(ApplierState& state, Code code, std::uint64_t target, const std::string& why) {
+  state.asked.reset();
+  if (!state.work->engine)
+    return;
+  const Version serves = state.work->version.load(std::memory_order_acquire);
+  const std::string memory = serves == 0 ? "memory holds nothing whole until the next update seeds it"
+                                         : fmt::format("memory holds version {}", serves);
+  state.work->engine->failed({code, fmt::format("version {} was not committed: {}; {}", target, why, memory)});
+}
+
+/// A seed may be written from here on.
+void open_memory(ApplierState& state) {
+  state.work->version.store(0, std::memory_order_release);
+  for (ApplierState::CellCopy& copy : state.cell_copies)
+    copy.digest = 0;
+}
+
 void begin(Self self, const wire::Begin& message) {
   ApplierState& state = self->state;
   auto ready = state.protocol.begin(message);
@@ -112,9 +136,9 @@ void begin(Self self, const wire::Begin& message) {
   forget_delivery(state);
   state.staging = state.committing = {};
   if (state.protocol.in_place()) {
-    state.work->version.store(0, std::memory_order_release);
-    for (ApplierState::CellCopy& copy : state.cell_copies)
-      copy.digest = 0;
+    if (state.work->engine)
+      return ask_engine(state, *ready);
+    open_memory(state);
     if (auto paused = pause(state); !paused)
       return fail_delivery(self, paused.error(), message.delivery);
   }
@@ -286,14 +310,9 @@ void exchange_and_read_back(ApplierState& state) {
     state.cell_copies[state.copy_of[b]].change += state.found[b] - state.taken[b];
 }
 
-void commit(Self self, const wire::Commit& message) {
+/// Memory becomes the target; nothing reads it. `in_place`: it was written and read back already.
+void apply_commit(Self self, const wire::Commit& message, bool in_place) {
   ApplierState& state = self->state;
-  const bool in_place = state.protocol.in_place(); // written and read back already, paused since its begin
-  if (auto committing = state.protocol.commit(message); !committing)
-    return fail_delivery(self, committing.error(), message.delivery);
-  if (!in_place)
-    if (auto paused = pause(state); !paused)
-      return fail_delivery(self, paused.error(), message.delivery);
   const telemetry::TimePoint begin = telemetry::now();
   if (in_place)
     state.protocol.applied();
@@ -318,6 +337,33 @@ void commit(Self self, const wire::Commit& message) {
   applied.commit = state.committing;
   applied.applier_peak = state.high_water.peak();
   state.control->send(applied, message.delivery);
+}
+
+void commit(Self self, const wire::Commit& message) {
+  ApplierState& state = self->state;
+  const bool in_place = state.protocol.in_place(); // paused since its begin
+  if (auto committing = state.protocol.commit(message); !committing)
+    return fail_delivery(self, committing.error(), message.delivery);
+  if (!in_place && state.work->engine)
+    return ask_engine(state, message);
+  if (!in_place)
+    if (auto paused = pause(state); !paused)
+      return fail_delivery(self, paused.error(), message.delivery);
+  apply_commit(self, message, in_place);
+}
+
+/// The engine waits in its commit().
+void engine_commits(Self self) {
+  ApplierState& state = self->state;
+  if (!state.asked || !state.work->engine->committing())
+    return; // that commit has failed already
+  const auto next = *std::exchange(state.asked, std::nullopt);
+  state.paused_ns = telemetry::now_ns();
+  if (const auto* order = std::get_if<wire::Commit>(&next))
+    return apply_commit(self, *order, false);
+  open_memory(state);
+  const wire::Ready& ready = std::get<wire::Ready>(next);
+  state.control->send(ready, ready.delivery);
 }
 
 /// What on_commit is told, in memory that is there already.
@@ -387,6 +433,9 @@ void undo(Self self, const wire::Undo& message) {
     show_standing(state); // before the root can tell anybody
   }
   state.paused_ns = 0;
+  if (state.protocol.version() == 0) // a seed that the engine did not wait for, too
+    state.work->version.store(0, std::memory_order_release);
+  tell_engine(state, Code::peer_failed, state.protocol.target(), message.reason);
   state.control->send(undoing->answer, message.delivery);
 }
 
@@ -451,17 +500,23 @@ void take_agreement(ApplierState& state) {
   index_blocks(state);
 }
 
-void root_lost(ApplierState& state) {
+void root_lost(ApplierState& state, const RootLost& lost) {
   state.control.reset();
+  const std::uint64_t target = state.protocol.target();
   if (state.protocol.root_lost())
     state.stage->exchange({});
   if (state.protocol.unsettled()) {
     // Nobody knows yet which of two versions the replica will serve.
     state.work->version.store(0, std::memory_order_release);
+    if (lost.last) // until then the engine waits for the next root's word
+      tell_engine(state, lost.why.code, target, lost.why.message + "; it is in doubt");
     return;
   }
   forget_delivery(state);
   state.paused_ns = 0;
+  if (state.protocol.version() == 0)
+    state.work->version.store(0, std::memory_order_release);
+  tell_engine(state, lost.why.code, target, lost.why.message);
 }
 
 void root_met(ApplierState& state, const RootMet& met) {
@@ -486,6 +541,7 @@ void settle(Self self, const wire::Settle& message) {
       state.stage->exchange({});
     forget_delivery(state);
     state.work->version.store(state.protocol.version(), std::memory_order_release);
+    tell_engine(state, Code::peer_failed, state.protocol.target(), "the next trainer's word is to undo it");
   }
   state.paused_ns = 0;
   take_agreement(state);
@@ -562,12 +618,19 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
       on_frame(self, frame);
       show_standing(self->state);
     },
-    [self](RootLost) {
-      root_lost(self->state);
+    [self](const RootLost& lost) {
+      root_lost(self->state, lost);
       show_standing(self->state);
     },
     [self](const RootMet& met) { root_met(self->state, met); },
+    [self](EngineCommits) {
+      if (!self->state.control)
+        return;
+      engine_commits(self);
+      show_standing(self->state);
+    },
     [self](Stop) {
+      tell_engine(self->state, Code::call_order, self->state.protocol.target(), "the subscriber was closed");
       self->state.stage.reset();
       self->state.control.reset();
       self->state.supervisor = nullptr;

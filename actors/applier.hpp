@@ -5,6 +5,7 @@
 // A flush is decoded when it arrives, and its payload let go: what stays until the commit is the stage.
 #pragma once
 
+#include "actors/engine_loop.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/port.hpp"
 #include "delta/stage.hpp"
@@ -18,6 +19,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <variant>
 
 namespace deltawire::actors {
 
@@ -57,7 +59,8 @@ struct WorkerWork {
   bool verify = true; ///< digests of what is staged and written are checked
   std::function<void()> on_pause;
   std::function<void(Version, std::span<const Change>)> on_commit;
-  std::atomic<Version> version{0}; ///< served; read by the facade
+  std::shared_ptr<EngineLoop> engine; ///< asked in place of on_pause; null where the engine has hooks
+  std::atomic<Version> version{0};    ///< served; read by the facade
   Standing standing;
   std::shared_ptr<telemetry::Recorder> recorder;
   std::shared_ptr<telemetry::Registry> metrics; ///< none: nothing is measured
@@ -94,6 +97,8 @@ struct ApplierState {
   std::vector<std::uint64_t> written; ///< elements, by parameter
   wire::Span staging, committing;
   std::int64_t paused_ns = 0;
+  /// Where the engine commits in its own loop: what is done once it does. A seed is then written, a delta exchanged.
+  std::optional<std::variant<wire::Ready, wire::Commit>> asked;
   telemetry::HighWater high_water;
 };
 

@@ -252,13 +252,18 @@ struct UpdateOver {
 
 // worker
 /// The root is gone: nothing more comes from it, and nothing can be said to it.
-struct RootLost {};
+struct RootLost {
+  Failure why;
+  bool last = false; ///< no other one will be met
+};
 /// A root is there again, the same or the next one, and has sent its agreement: consent, and go on with it.
 struct RootMet {
   std::shared_ptr<Port> control;
   std::uint64_t session = 0;
   std::shared_ptr<const wire::Agreement> agreement;
 };
+/// An engine that commits in its own loop has let go of memory for the version that waited for it.
+struct EngineCommits {};
 
 // facade to supervisor
 using Answer = std::function<void(Result<void>)>;
@@ -317,6 +322,7 @@ CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkersMet))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::WorkerJoined))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RootLost))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::RootMet))
+CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::EngineCommits))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::UpdateOver))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::ConnectRequest))
 CAF_ADD_TYPE_ID(deltawire_messages, (deltawire::actors::PublishRequest))
@@ -369,6 +375,7 @@ DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkersMet)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::WorkerJoined)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RootLost)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::RootMet)
+DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::EngineCommits)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::UpdateOver)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::ConnectRequest)
 DELTAWIRE_LOCAL_MESSAGE(deltawire::actors::PublishRequest)
@@ -447,9 +454,10 @@ using SenderActor =
                    caf::reacts_to<Meet>, caf::reacts_to<Stop>>;
 
 /// Worker: verifies, stages, commits into the bound memory.
-using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>, ///< delivery messages and flushes
-                                      caf::reacts_to<RootLost>,     ///< serve on; what is applied stays in doubt
-                                      caf::reacts_to<RootMet>,      ///< tell the next root how things stand
+using ApplierActor = caf::typed_actor<caf::reacts_to<FrameArrived>,  ///< delivery messages and flushes
+                                      caf::reacts_to<RootLost>,      ///< serve on; what is applied stays in doubt
+                                      caf::reacts_to<RootMet>,       ///< tell the next root how things stand
+                                      caf::reacts_to<EngineCommits>, ///< go on with what waited for the engine
                                       caf::reacts_to<Stop>>;
 
 /// Trainer rank: meets the others, wires and watches the actors above, turns failures into outcomes.
@@ -468,6 +476,7 @@ using TrainerSupervisorActor =
 /// Worker: the same on its side.
 using WorkerSupervisorActor =
   caf::typed_actor<caf::reacts_to<ConnectRequest>, ///< meet the root, get the catalogue
+                   caf::reacts_to<EngineCommits>,  ///< for the Applier
                    caf::reacts_to<CloseRequest>, caf::reacts_to<PortOpened>, caf::reacts_to<FrameArrived>,
                    caf::reacts_to<PortClosed>, caf::reacts_to<FailureReport>, caf::reacts_to<Tick>>;
 

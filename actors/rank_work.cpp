@@ -6,13 +6,14 @@ namespace deltawire::actors {
 
 std::shared_ptr<RankWork> RankWork::make(std::uint32_t rank, std::vector<layout::Block> blocks, std::uint32_t windows,
                                          std::uint64_t chunk_bytes, std::uint64_t inflight, std::size_t piece_limit,
-                                         std::vector<const std::byte*> parameters) {
+                                         std::vector<const std::byte*> parameters, std::vector<DType> dtypes) {
   auto work = std::make_shared<RankWork>();
   work->rank = rank;
   work->windows = windows;
   work->piece_limit = piece_limit;
   work->blocks = std::move(blocks);
   work->memory.parameters = std::move(parameters);
+  work->memory.dtypes = std::move(dtypes);
 
   sync::Chunks cut = sync::cut_chunks(work->blocks, chunk_bytes, inflight, piece_limit);
   work->chunks = std::move(cut.chunks);
@@ -25,7 +26,9 @@ std::shared_ptr<RankWork> RankWork::make(std::uint32_t rank, std::vector<layout:
 
 delta::OwnedBlock RankWork::owned(std::uint32_t b) {
   const layout::Block& block = blocks[b];
-  return {&block, memory.parameters[block.parameter], memory.snapshot.data() + memory.snapshot_offsets[b]};
+  const DType held = memory.dtypes.empty() ? block.dtype : memory.dtypes[block.parameter];
+  return {&block, memory.parameters[block.parameter], memory.snapshot.data() + memory.snapshot_offsets[b],
+          delta::cast_between(held, block.dtype)};
 }
 
 } // namespace deltawire::actors

@@ -48,16 +48,18 @@ struct RankWork {
 
   struct Memory {
     std::vector<const std::byte*> parameters; ///< base of each parameter; changed by rebind() between captures only
+    std::vector<DType> dtypes;                ///< of each parameter, where blocks may have another one; else empty
     delta::SnapshotMemory snapshot;
     std::vector<std::size_t> snapshot_offsets; ///< by block
     std::vector<std::vector<CaptureLog>> logs; ///< by chunk: the captures that are kept, the latest last
   } memory;
 
-  /// Builds chunks and allocates snapshot and logs.
+  /// Builds chunks and allocates snapshot and logs. `dtypes`: of the parameters in memory; empty: their blocks'.
   [[nodiscard]] static std::shared_ptr<RankWork> make(std::uint32_t rank, std::vector<layout::Block> blocks,
                                                       std::uint32_t windows, std::uint64_t chunk_bytes,
                                                       std::uint64_t inflight, std::size_t piece_limit,
-                                                      std::vector<const std::byte*> parameters);
+                                                      std::vector<const std::byte*> parameters,
+                                                      std::vector<DType> dtypes = {});
 
   [[nodiscard]] delta::OwnedBlock owned(std::uint32_t block);
 };

@@ -1,6 +1,7 @@
 // What the facade and the supervisors share: tickets, the state of the session, and what a process was opened with.
 #pragma once
 
+#include "actors/engine_loop.hpp"
 #include "actors/network.hpp"
 #include "actors/port.hpp"
 #include "actors/rank_work.hpp"
@@ -134,6 +135,7 @@ struct WorkerSetup {
   std::vector<HeldTensor> tensors;
   std::function<void()> on_pause;
   std::function<void(Version, std::span<const Change>)> on_commit;
+  std::shared_ptr<EngineLoop> engine; ///< the engine commits in its own loop; null: by the hooks
   std::shared_ptr<Networks> networks;
   std::shared_ptr<SessionStatus> status;
   std::shared_ptr<telemetry::Recorder> recorder;

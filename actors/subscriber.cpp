@@ -37,6 +37,24 @@ struct Subscriber::Implementation {
     if (started || closed)
       throw Error(Code::call_order, fmt::format("{} after start() or close()", call));
   }
+
+  void for_hooks(std::string_view call) const {
+    before_start(std::string(call));
+    if (setup->engine)
+      throw Error(Code::call_order, fmt::format("{}: this subscriber was opened with WorkerOptions::polled: its engine "
+                                                "calls poll() and commit()",
+                                                call));
+  }
+
+  [[nodiscard]] actors::EngineLoop& engine(std::string_view call) const {
+    if (!setup->engine)
+      throw Error(Code::call_order, fmt::format("{}: this subscriber commits by its hooks; open it with "
+                                                "WorkerOptions::polled",
+                                                call));
+    if (!started || closed)
+      throw Error(Code::call_order, fmt::format("{} before start() or after close()", call));
+    return *setup->engine;
+  }
 };
 
 Subscriber::Subscriber(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
@@ -69,6 +87,8 @@ Subscriber Subscriber::open(const std::string& topology, WorkerOptions options) 
     actors::value_or_throw(actors::Networks::make(setup->topology, {setup->topology.actors.sender.transport}));
   setup->status = std::make_shared<actors::SessionStatus>();
   setup->recorder = actors::make_recorder(setup->topology, fmt::format("worker {}", setup->worker));
+  if (options.polled)
+    setup->engine = std::make_shared<actors::EngineLoop>();
   setup->metrics = std::make_shared<telemetry::Registry>(telemetry::Labels{{"worker", std::to_string(setup->worker)}});
   auto implementation = std::make_unique<Implementation>();
   implementation->metrics_index =
@@ -104,12 +124,12 @@ void Subscriber::bind(BoundTensor tensor) {
 }
 
 void Subscriber::on_pause(std::function<void()> hook) {
-  implementation_->before_start("on_pause()");
+  implementation_->for_hooks("on_pause()");
   implementation_->setup->on_pause = std::move(hook);
 }
 
 void Subscriber::on_commit(std::function<void(Version, std::span<const Change>)> hook) {
-  implementation_->before_start("on_commit()");
+  implementation_->for_hooks("on_commit()");
   implementation_->setup->on_commit = std::move(hook);
 }
 
@@ -118,8 +138,27 @@ void Subscriber::start() {
   self.before_start("start()");
   self.meet();
   self.started = true;
+  if (self.setup->engine)
+    self.setup->on_commit = [engine = self.setup->engine](Version, std::span<const Change> changes) {
+      engine->served({changes.begin(), changes.end()});
+    };
   self.setup->on_commit = actors::counted(self.setup->metrics, std::move(self.setup->on_commit));
   throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
+}
+
+std::optional<Version> Subscriber::poll() {
+  if (const auto version = implementation_->engine("poll()").poll())
+    return version;
+  if (const auto failure = implementation_->setup->status->failure())
+    throw Error(failure->code, failure->message);
+  return std::nullopt;
+}
+
+std::vector<Change> Subscriber::commit(Version version) {
+  actors::EngineLoop& engine = implementation_->engine(fmt::format("commit({})", version));
+  throw_failure(engine.commit(version));
+  caf::anon_send(implementation_->supervisor, actors::EngineCommits{});
+  return actors::value_or_throw(engine.wait());
 }
 
 Version Subscriber::version() const noexcept {

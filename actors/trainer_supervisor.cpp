@@ -273,14 +273,17 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
   if (!limit)
     return fail(limit.error().code, "{}", limit.error().message);
   std::vector<const std::byte*> bases;
-  for (const HeldTensor& held : setup.tensors)
+  std::vector<DType> dtypes;
+  for (const HeldTensor& held : setup.tensors) {
     bases.push_back(held.data);
+    dtypes.push_back(held.tensor.dtype);
+  }
   for (const layout::Block& block : blocks)
     if (bases[block.parameter] == nullptr)
       return fail(Code::invalid_argument, "tensor '{}': data is null and its shard is not empty",
                   setup.tensors[block.parameter].tensor.name);
   setup.work = RankWork::make(setup.rank, std::move(blocks), windows, actors.differ.chunk, actors.differ.inflight,
-                              *limit, std::move(bases));
+                              *limit, std::move(bases), std::move(dtypes));
   setup.work->recorder = setup.recorder;
   setup.work->slots = slots;
   setup.work->metrics = setup.metrics;
@@ -583,8 +586,9 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
       return fail_session(self, agreement.error());
     if (state.phase != Phase::connecting || state.colleagues)
       return fail_session(self, Failure{Code::invalid_input, "the root sent a second agreement"});
-    if (auto checked = layout::check_blocks(agreement->own, state.declaration.parameters, agreement->slots.size(),
-                                            agreement->cells.size(), agreement->blocks, agreement->windows);
+    if (auto checked =
+          layout::check_blocks(agreement->own, layout::Of::rank, state.declaration.parameters, agreement->slots.size(),
+                               agreement->cells.size(), agreement->blocks, agreement->windows);
         !checked)
       return fail_session(self, checked.error());
     if (auto spawned = spawn_actors(self, agreement->slots, agreement->cells, agreement->windows,

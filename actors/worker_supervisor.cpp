@@ -29,6 +29,8 @@ void fail_session(Self self, const Failure& failure) {
       wire::Failed{failure.code, fmt::format("worker {}: {}", state.setup->worker, failure.message), 0});
   state.phase = Phase::over;
   state.setup->status->fail(failure);
+  if (state.setup->engine && state.applier) // its commit() waits for nobody else
+    self->send(state.applier, RootLost{failure, true});
   answer(state.connect_answer, tl::make_unexpected(failure));
 }
 
@@ -65,9 +67,9 @@ void part(Self self, const Failure& failure, bool linger = false) {
     state.patience_ends = now + patience;
     state.pause = shortest_pause;
     state.setup->status->part(failure);
-    self->send(state.applier, RootLost{});
+    self->send(state.applier, RootLost{failure, false});
   } else if (state.phase == Phase::agreeing) {
-    self->send(state.applier, RootLost{}); // it may have met the one that is gone again
+    self->send(state.applier, RootLost{failure, false}); // it may have met the one that is gone again
   }
   state.phase = Phase::waiting;
   state.life.reset();
@@ -131,8 +133,9 @@ void declare(Self self, const std::vector<layout::SlotSpec>& catalogue) {
 /// Whether what was agreed can be done with what is bound.
 Result<void> check_agreement(const WorkerSetup& setup, const layout::Declaration& declaration,
                              const wire::Agreement& agreement) {
-  if (auto checked = layout::check_blocks(agreement.own, declaration.parameters, agreement.slots.size(),
-                                          agreement.cells.size(), agreement.blocks, agreement.windows);
+  if (auto checked =
+        layout::check_blocks(agreement.own, layout::Of::worker, declaration.parameters, agreement.slots.size(),
+                             agreement.cells.size(), agreement.blocks, agreement.windows);
       !checked)
     return checked;
   for (const layout::Cell& cell : agreement.cells)
@@ -163,6 +166,7 @@ void spawn_applier(Self self, wire::Agreement&& agreement) {
   work->verify = setup.topology.update.verify == config::Verify::digest;
   work->on_pause = setup.on_pause;
   work->on_commit = setup.on_commit;
+  work->engine = setup.engine;
   work->recorder = setup.recorder;
   work->metrics = setup.metrics;
   setup.work = work;
@@ -276,8 +280,10 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     --state.children;
     if (state.phase == Phase::closing)
       return end_if_done(self);
-    fail_session(self,
-                 Failure{Code::internal, fmt::format("the applier ended unexpectedly: {}", to_string(down.reason))});
+    const Failure failure{Code::internal, fmt::format("the applier ended unexpectedly: {}", to_string(down.reason))};
+    if (state.setup->engine)
+      state.setup->engine->failed(failure);
+    fail_session(self, failure);
   });
   return Metered{
     self,
@@ -292,6 +298,10 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
         return declare(self, state.setup->catalogue);
       self->delayed_send(WorkerSupervisorActor{self}, look_around, Tick{});
       meet(self, state.deadline);
+    },
+    [self](EngineCommits commits) {
+      if (self->state.applier)
+        self->send(self->state.applier, commits);
     },
     [self](const CloseRequest& request) {
       WorkerSupervisorState& state = self->state;

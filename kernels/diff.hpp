@@ -38,17 +38,32 @@ struct DiffOutput {
 /// agree with each other: an element that is not marked keeps its bits in the snapshot.
 std::size_t diff_and_refresh(std::span<const DiffPart> parts, std::size_t size, const DiffOutput& out) noexcept;
 
-/// What elements are cast to before they are compared: `now` holds fp32, the snapshot, `before` and `after` 16 bits.
+/// What elements are cast to before they are compared: memory holds the one, the snapshot, `before` and `after` the
+/// other.
 ///
-/// Both casts round to nearest, ties to even; overflow becomes infinity, what is too small a subnormal or zero of the
-/// same sign. A NaN stays a NaN: sign and the upper bits of its payload are kept, the quiet bit (the uppermost of the
-/// payload) is set. So no NaN turns into infinity, and casting is a function of the bits, on every instruction set.
+/// Both narrowing casts round to nearest, ties to even; overflow becomes infinity, what is too small a subnormal or
+/// zero of the same sign. A NaN stays a NaN: sign and the upper bits of its payload are kept, the quiet bit (the
+/// uppermost of the payload) is set. So no NaN turns into infinity. The widening ones are exact, and keep NaNs as they
+/// are: their payloads become the upper bits. All are functions of the bits, on every instruction set.
 enum class Cast : std::uint8_t {
   fp32_to_bf16 = 0,
   fp32_to_fp16 = 1,
+  bf16_to_fp32 = 2,
+  fp16_to_fp32 = 3,
 };
 
-/// The same, where `now` is fp32 and the snapshot holds what it was cast to.
+/// Bytes of an element before and after.
+[[nodiscard]] constexpr std::size_t size_before(Cast cast) noexcept {
+  return cast == Cast::fp32_to_bf16 || cast == Cast::fp32_to_fp16 ? 4 : 2;
+}
+[[nodiscard]] constexpr std::size_t size_after(Cast cast) noexcept {
+  return 6 - size_before(cast);
+}
+
+/// diff_and_refresh, where the snapshot holds what elements were cast to.
 std::size_t cast_diff_and_refresh(std::span<const DiffPart> parts, Cast cast, const DiffOutput& out) noexcept;
+
+/// Casts dense elements. `from` and `to` do not overlap.
+void cast_elements(const std::byte* from, std::size_t count, Cast cast, std::byte* to) noexcept;
 
 } // namespace deltawire::kernels

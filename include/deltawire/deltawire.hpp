@@ -183,7 +183,7 @@ using ExportRule = std::function<std::optional<std::vector<ExportedSlot>>(const 
 struct Patch {
   std::string slot;                         ///< by the checkpoint's name
   std::span<const std::uint64_t> indices{}; ///< row-major in the slot's full shape, in any order, each once
-  DType dtype = DType::bf16;                ///< the slot's
+  DType dtype = DType::bf16;                ///< the slot's: of cast parameters, what they are cast to
   std::span<const std::byte> values{};      ///< one an index; e.g. std::as_bytes(std::span(vector))
 };
 
@@ -301,12 +301,13 @@ struct WorkerOptions {
   std::uint32_t worker = 0;                     ///< global index = dp_index * workers_per_replica + local rank
   std::vector<std::string> overrides{};         ///< "key.path=value" over the file
   std::optional<std::uint32_t> metrics_index{}; ///< as TrainerOptions'; else the number of trainer ranks + worker
+  bool polled = false; ///< the engine commits in its own loop, by Subscriber::poll() and commit(), in place of hooks
 };
 
 /// A parameter as the topology implies it for this worker.
 struct ParameterInfo {
   std::string name;                     ///< the worker's
-  DType dtype = DType::bf16;            ///< to bind it with
+  DType dtype = DType::bf16;            ///< the trainer's, or what `wire_dtype` casts it to: to bind it with
   std::vector<std::int64_t> full_shape; ///< unsharded
   std::vector<std::int64_t> shape;      ///< this worker's shard
 };
@@ -358,15 +359,31 @@ public:
   void bind(BoundTensor tensor);
 
   /// Called before memory changes; returns when nothing reads the weights. On a thread of deltawire. Before start()
-  /// only.
+  /// only, and not with WorkerOptions::polled.
   void on_pause(std::function<void()> hook);
 
   /// Called when memory holds the new version of the whole replica and before the next update may write; the worker
-  /// serves again when it returns. On a thread of deltawire. Before start() only.
+  /// serves again when it returns. On a thread of deltawire. Before start() only, and not with WorkerOptions::polled.
   void on_commit(std::function<void(Version, std::span<const Change>)> hook);
 
   /// Agrees on the layout; updates arrive from now on. At most `update.connect`.
   void start();
+
+  /// With WorkerOptions::polled: the version that waits for this engine's commit(), if one does. Returns at once, and
+  /// the same until it is committed or given up. A delta waits once every worker has staged and verified it and the
+  /// root has ordered the commit; a seed, which is written as it arrives, waits before its first byte. An engine that
+  /// lets it wait for longer than `update.engine` is left out of the update, by that name; a later one brings it the
+  /// changes. Once the trainer has closed the session nothing comes any more (status() tells). Throws why the session
+  /// failed, where it did.
+  [[nodiscard]] std::optional<Version> poll();
+
+  /// Memory becomes the version that poll() returned. Nothing may read the weights from the call to its return: this
+  /// thread waits while one of deltawire writes, reads back, and hears from the root that the whole replica has done
+  /// so. Returns what changed, once this worker serves the version. Throws where it does not come to that (another
+  /// worker failed, the time is over, the root is lost): memory is what it was before, or, where version() is 0 now,
+  /// nothing whole until a seed. What a lost root left in doubt waits on, as long as `update.reconnect` says. Any other
+  /// call than the commit of what poll() returned, once, is an error (call_order) that changes nothing.
+  std::vector<Change> commit(Version version);
 
   /// What this worker serves; 0 before the first seed. Thread-safe.
   [[nodiscard]] Version version() const noexcept;

@@ -1,7 +1,8 @@
-// fp32 -> bf16 and fp16, one element at a time, in integers: the reference of the vector casts (rules:
+// fp32 to and from bf16 and fp16, one element at a time, in integers: the reference of the vector casts (rules:
 // kernels/diff.hpp).
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace deltawire::kernels {
@@ -36,6 +37,24 @@ inline constexpr std::uint32_t fp32_infinity = 0x7F80'0000u;
   const std::uint32_t rest = significand & ((std::uint32_t{1} << shift) - 1);
   const std::uint32_t half = std::uint32_t{1} << (shift - 1);
   return static_cast<std::uint16_t>(sign | (kept + (rest > half || (rest == half && (kept & 1) != 0))));
+}
+
+[[nodiscard]] constexpr std::uint32_t fp32_of_bf16(std::uint16_t bf16) noexcept {
+  return std::uint32_t{bf16} << 16;
+}
+
+[[nodiscard]] constexpr std::uint32_t fp32_of_fp16(std::uint16_t fp16) noexcept {
+  const std::uint32_t sign = std::uint32_t{fp16} << 16 & 0x8000'0000u;
+  const std::uint32_t significand = fp16 & 0x03FFu;
+  const std::uint32_t exponent = fp16 >> 10 & 0x1Fu;
+  if (exponent == 0x1F)
+    return sign | fp32_infinity | significand << 13;
+  if (exponent != 0)
+    return sign | (exponent + 112) << 23 | significand << 13;
+  if (significand == 0)
+    return sign;
+  const auto digits = static_cast<std::uint32_t>(std::bit_width(significand)); // of units of 2^-24
+  return sign | (digits + 102) << 23 | (significand << (24 - digits) & 0x007F'FFFFu);
 }
 
 } // namespace deltawire::kernels

@@ -94,6 +94,59 @@ struct AsFp16 {
 #endif
 };
 
+/// 16 bits in the lower half of each lane.
+#if HWY_TARGET != HWY_SCALAR
+template <class D>
+HWY_INLINE hn::Vec<D> halves_at(D d, const std::byte* now, std::size_t index) {
+  const hn::Rebind<std::uint16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(now + index * 2)));
+}
+#endif
+
+struct WideBf16 {
+  using Element = std::uint32_t;
+  static constexpr std::size_t now_size = 2;
+
+  static HWY_INLINE Element at(const std::byte* now, std::size_t index) {
+    return fp32_of_bf16(load<std::uint16_t>(now + index * now_size));
+  }
+#if HWY_TARGET != HWY_SCALAR
+  template <class D>
+  static HWY_INLINE hn::Vec<D> vector_at(D d, const std::byte* now, std::size_t index) {
+    return hn::ShiftLeft<16>(halves_at(d, now, index));
+  }
+#endif
+};
+
+struct WideFp16 {
+  using Element = std::uint32_t;
+  static constexpr std::size_t now_size = 2;
+
+  static HWY_INLINE Element at(const std::byte* now, std::size_t index) {
+    return fp32_of_fp16(load<std::uint16_t>(now + index * now_size));
+  }
+#if HWY_TARGET != HWY_SCALAR
+  /// In integers, since the processor's own conversion sets the quiet bit of a NaN.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> vector_at(D d, const std::byte* now, std::size_t index) {
+    const hn::RebindToFloat<D> as_float;
+    const auto half = halves_at(d, now, index);
+    const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000u)));
+    const auto moved = hn::ShiftLeft<13>(hn::And(half, hn::Set(d, 0x7FFFu)));
+    const auto exponent = hn::And(moved, hn::Set(d, 0x0F80'0000u));
+    const auto rebias = hn::Set(d, 0x3800'0000u); // from 15 to 127
+    const auto normal = hn::Add(moved, rebias);
+    const auto special = hn::Add(normal, rebias); // infinities and NaNs: on to the largest exponent
+    // Units of 2^-24 above 2^-14, less that: exact, and never a subnormal of fp32.
+    const auto least = hn::BitCast(as_float, hn::Set(d, 0x3880'0000u));
+    const auto above = hn::BitCast(as_float, hn::Add(moved, hn::Set(d, 0x3880'0000u)));
+    const auto small = hn::And(hn::BitCast(d, hn::Sub(above, least)), hn::Set(d, fp32_magnitude));
+    const auto finite = hn::IfThenElse(hn::Eq(exponent, hn::Zero(d)), small, normal);
+    return hn::Or(sign, hn::IfThenElse(hn::Eq(exponent, hn::Set(d, 0x0F80'0000u)), special, finite));
+  }
+#endif
+};
+
 // ---------------------------------------------------------------------------------------------------- a part
 
 /// Where the next values go.
@@ -406,7 +459,42 @@ std::size_t diff_of_size(std::span<const DiffPart> parts, std::size_t size, cons
 }
 
 std::size_t diff_of_cast(std::span<const DiffPart> parts, Cast cast, const DiffOutput& out) {
-  return cast == Cast::fp32_to_bf16 ? diff_parts<AsBf16>(parts, out) : diff_parts<AsFp16>(parts, out);
+  switch (cast) {
+  case Cast::fp32_to_bf16:
+    return diff_parts<AsBf16>(parts, out);
+  case Cast::fp32_to_fp16:
+    return diff_parts<AsFp16>(parts, out);
+  case Cast::bf16_to_fp32:
+    return diff_parts<WideBf16>(parts, out);
+  default:
+    return diff_parts<WideFp16>(parts, out);
+  }
+}
+
+template <class Source>
+void cast_from(const std::byte* from, std::size_t count, std::byte* to) {
+  using Element = typename Source::Element;
+  std::size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<Element> d;
+  for (; i + hn::MaxLanes(d) <= count; i += hn::MaxLanes(d))
+    hn::StoreU(Source::vector_at(d, from, i), d, reinterpret_cast<Element*>(to + i * sizeof(Element)));
+#endif
+  for (; i < count; ++i)
+    store(to + i * sizeof(Element), Source::at(from, i));
+}
+
+void cast_of(const std::byte* from, std::size_t count, Cast cast, std::byte* to) {
+  switch (cast) {
+  case Cast::fp32_to_bf16:
+    return cast_from<AsBf16>(from, count, to);
+  case Cast::fp32_to_fp16:
+    return cast_from<AsFp16>(from, count, to);
+  case Cast::bf16_to_fp32:
+    return cast_from<WideBf16>(from, count, to);
+  default:
+    return cast_from<WideFp16>(from, count, to);
+  }
 }
 
 } // namespace HWY_NAMESPACE
@@ -418,6 +506,7 @@ namespace deltawire::kernels {
 
 HWY_EXPORT(diff_of_size);
 HWY_EXPORT(diff_of_cast);
+HWY_EXPORT(cast_of);
 HWY_EXPORT(compare_of_size);
 
 std::size_t diff_and_refresh(std::span<const DiffPart> parts, std::size_t size, const DiffOutput& out) noexcept {
@@ -426,6 +515,10 @@ std::size_t diff_and_refresh(std::span<const DiffPart> parts, std::size_t size, 
 
 std::size_t cast_diff_and_refresh(std::span<const DiffPart> parts, Cast cast, const DiffOutput& out) noexcept {
   return HWY_DYNAMIC_DISPATCH(diff_of_cast)(parts, cast, out);
+}
+
+void cast_elements(const std::byte* from, std::size_t count, Cast cast, std::byte* to) noexcept {
+  HWY_DYNAMIC_DISPATCH(cast_of)(from, count, cast, to);
 }
 
 std::size_t compare(const std::byte* a, const std::byte* b, std::size_t count, std::size_t size,

@@ -65,6 +65,7 @@ void add_side(CanonicalText& canonical, std::string_view name, const layout::Sid
     canonical.add("parameter", rule.parameter);
     canonical.add("shard", rule.shard);
     add_options(canonical, rule.options);
+    canonical.add("wire_dtype", rule.wire_dtype ? to_string(*rule.wire_dtype) : "the side's");
   }
   canonical.add("maps", side.maps.size());
   for (const layout::MapRule& rule : side.maps) {
@@ -88,6 +89,7 @@ void add_side(CanonicalText& canonical, std::string_view name, const layout::Sid
     canonical.add("padding", rule.padding ? 1u : 0u);
   }
   canonical.add("unused", side.unused);
+  canonical.add("wire_dtype", to_string(side.wire_dtype));
 }
 
 } // namespace

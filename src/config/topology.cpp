@@ -101,7 +101,19 @@ void read_axis_numbers(Section& section, std::string_view key, std::vector<layou
   }
 }
 
-layout::PlacementRule read_placement(const Value& table, const std::string& path, ErrorList& errors) {
+/// Nothing where it is not given, or wrong.
+std::optional<layout::WireDType> read_wire_dtype(Section& section) {
+  const Value* value = section.take("wire_dtype", Value::Kind::text);
+  if (value == nullptr)
+    return std::nullopt;
+  const auto wire = layout::wire_dtype_from_name(value->text);
+  if (!wire)
+    section.refuse(Code::invalid_topology, "wire_dtype",
+                   fmt::format("\"{}\" is not \"keep\", \"bfloat16\", \"float16\" or \"float32\"", value->text));
+  return wire;
+}
+
+layout::PlacementRule read_placement(const Value& table, const std::string& path, bool is_worker, ErrorList& errors) {
   layout::PlacementRule rule;
   rule.where = table.place.text();
   Section section{&table, path, errors};
@@ -110,7 +122,10 @@ layout::PlacementRule read_placement(const Value& table, const std::string& path
   read_axis_numbers(section, "sizes", rule.options.sizes);
   read_axes(section, rule.options.axes);
   read_axis_numbers(section, "on", rule.options.on);
-  section.not_yet({"wire_dtype"});
+  rule.wire_dtype = read_wire_dtype(section);
+  if (is_worker && section.has("wire_dtype"))
+    section.refuse(Code::invalid_topology, "wire_dtype",
+                   "belongs to a [[trainer.placement]]: it says what the trainer sends");
   section.finish();
   return rule;
 }
@@ -194,7 +209,7 @@ layout::SideRules read_side(const Value* table, const std::string& path, bool is
   Section section{table, path, errors};
   read_mesh(section, side.mesh);
   for (const Value* item : section.tables("placement"))
-    side.placements.push_back(read_placement(*item, path + ".placement", errors));
+    side.placements.push_back(read_placement(*item, path + ".placement", is_worker, errors));
   for (const Value* item : section.tables("map"))
     side.maps.push_back(read_map(*item, path + ".map", errors));
   for (const Value* item : section.tables("parameter"))
@@ -226,18 +241,6 @@ void read_transport(const Value* table, Transport& out, ErrorList& errors) {
       section.refuse(address.error().code, "master", address.error().message);
   }
   section.finish();
-}
-
-void read_wire_dtype(Section& section) {
-  const Value* value = section.take("wire_dtype", Value::Kind::text);
-  if (value == nullptr || value->text == "keep")
-    return;
-  if (dtype_from_name(value->text))
-    section.refuse(Code::unsupported, "wire_dtype",
-                   fmt::format("\"{}\" is not supported yet; use \"keep\"", value->text));
-  else
-    section.refuse(Code::invalid_topology, "wire_dtype",
-                   fmt::format("\"{}\" is neither \"keep\" nor a dtype", value->text));
 }
 
 void read_verify(Section& section, Update& out) {
@@ -287,9 +290,10 @@ void check_nesting(Section& section, std::string_view inner, Duration inner_leng
                              described(outer, outer_length, outer_was_given)));
 }
 
-void read_update(const Value* table, Update& out, layout::Index replicas, ErrorList& errors) {
+void read_update(const Value* table, Update& out, layout::WireDType& wire_dtype, layout::Index replicas,
+                 ErrorList& errors) {
   Section section{table, "update", errors};
-  read_wire_dtype(section);
+  wire_dtype = read_wire_dtype(section).value_or(layout::WireDType{});
   if (const auto seed = section.read_choice("seed", {"always", "if-different"}))
     out.seed = *seed == 1 ? Seed::if_different : Seed::always;
   read_verify(section, out);
@@ -407,8 +411,8 @@ Result<Topology> load(const std::string& path, std::span<const std::string> over
   topology.trainer = read_side(section.table("trainer"), "trainer", false, errors);
   topology.worker = read_side(section.table("worker"), "worker", true, errors);
   read_transport(section.table("transport"), topology.transport, errors);
-  read_update(section.table("update"), topology.update, topology.worker.mesh.size() / topology.workers_per_replica(),
-              errors);
+  read_update(section.table("update"), topology.update, topology.trainer.wire_dtype,
+              topology.worker.mesh.size() / topology.workers_per_replica(), errors);
   read_actors(section.table("actors"), topology.actors, errors);
   read_telemetry(section.table("telemetry"), topology.telemetry, errors);
   section.take("include"); // followed by read_document

@@ -3,7 +3,6 @@
 #include "delta/capture.hpp"
 
 #include "delta/tiles.hpp"
-#include "kernels/diff.hpp"
 #include "kernels/digest.hpp"
 #include "kernels/mask.hpp"
 #include "kernels/values.hpp"
@@ -29,6 +28,11 @@ const std::byte* dense_tile(Walk& walk, const std::byte* local, std::size_t size
   return packed;
 }
 
+/// Bytes of an element in memory.
+std::size_t held_size(const OwnedBlock& owned) noexcept {
+  return owned.cast ? kernels::size_before(*owned.cast) : size_of(owned.block->dtype);
+}
+
 /// Tile parts that are compared in one call, and what that call writes. Large enough that the call costs nothing, small
 /// enough that what it read and wrote stays in the second-level cache until log and encoder have seen it. On the stack:
 /// a capture of a small tensor touches little of it.
@@ -36,12 +40,15 @@ class Comparison {
 public:
   static_assert(kernels::part_elements == tile_elements);
 
-  explicit Comparison(std::size_t size) : size_(size), most_(bytes / (tile_elements * size)) {}
+  /// Elements of `size` bytes; `cast`: to them, from what lies in memory.
+  Comparison(std::size_t size, std::optional<kernels::Cast> cast)
+    : size_(size), now_size_(cast ? kernels::size_before(*cast) : size), cast_(cast),
+      most_(bytes / (tile_elements * std::max(size_, now_size_))) {}
 
   [[nodiscard]] bool full() const noexcept { return count_ == most_; }
 
   /// Room for the elements of the next part where memory is not dense.
-  [[nodiscard]] std::byte* room() noexcept { return packed_.data() + count_ * tile_elements * size_; }
+  [[nodiscard]] std::byte* room() noexcept { return packed_.data() + count_ * tile_elements * now_size_; }
 
   void add(std::uint64_t first, const std::byte* now, std::byte* snapshot, std::size_t elements) noexcept {
     firsts_[count_] = first;
@@ -55,8 +62,11 @@ public:
   template <class Visit>
   void run(Visit&& visit) {
     const std::size_t count = std::exchange(count_, 0);
-    if (kernels::diff_and_refresh(std::span(parts_).first(count), size_,
-                                  {masks_.data(), changed_.data(), before_.data(), after_.data()}) == 0)
+    const kernels::DiffOutput out{masks_.data(), changed_.data(), before_.data(), after_.data()};
+    const auto parts = std::span(parts_).first(count);
+    const std::size_t changed =
+      cast_ ? kernels::cast_diff_and_refresh(parts, *cast_, out) : kernels::diff_and_refresh(parts, size_, out);
+    if (changed == 0)
       return;
     std::size_t saved = 0; // bytes
     for (std::size_t part = 0; part < count; ++part) {
@@ -75,6 +85,8 @@ private:
   static constexpr std::size_t most = bytes / tile_elements;
 
   std::size_t size_;
+  std::size_t now_size_;
+  std::optional<kernels::Cast> cast_;
   std::size_t most_;
   std::size_t count_ = 0;
   std::array<std::uint64_t, most> firsts_;
@@ -101,14 +113,32 @@ void take_changes(Walk& walk, std::size_t size, std::uint64_t part, std::span<co
   log.add_tile(part, at, mask);
 }
 
+/// Casts a run of memory into dense values.
+void cast_run(kernels::Cast cast, const std::byte* from, std::ptrdiff_t stride, std::size_t count, std::byte* to) {
+  if (stride == 1)
+    return kernels::cast_elements(from, count, cast, to);
+  const std::size_t size = kernels::size_before(cast);
+  alignas(64) std::array<std::byte, tile_elements * sizeof(std::uint32_t)> packed; // a run is within a tile
+  kernels::pack(from, stride, count, size, packed.data());
+  kernels::cast_elements(packed.data(), count, cast, to);
+}
+
 } // namespace
+
+std::optional<kernels::Cast> cast_between(DType held, DType wire) noexcept {
+  if (held == wire)
+    return std::nullopt;
+  if (held == DType::f32)
+    return wire == DType::bf16 ? kernels::Cast::fp32_to_bf16 : kernels::Cast::fp32_to_fp16;
+  return held == DType::bf16 ? kernels::Cast::bf16_to_fp32 : kernels::Cast::fp16_to_fp32;
+}
 
 Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count, PieceEncoder* encoder,
                          PositionLog& log) {
   const std::size_t size = size_of(owned.block->dtype);
   Walk walk(*owned.block);
   Captured captured;
-  Comparison comparison(size);
+  Comparison comparison(size, owned.cast);
   const auto take = [&](std::uint64_t part, std::span<const std::uint16_t> at, Comparison::Mask mask,
                         const std::byte* before, const std::byte* after) {
     take_changes(walk, size, part, at, mask, before, after, captured, log);
@@ -118,7 +148,7 @@ Captured capture_changes(const OwnedBlock& owned, std::uint64_t first, std::uint
   if (encoder)
     encoder->start_range(*owned.block, first, count, owned.snapshot);
   for_each_tile_part(first, first + count, [&](std::uint64_t part, std::size_t length) {
-    const std::byte* now = dense_tile(walk, owned.local, size, part, length, comparison.room());
+    const std::byte* now = dense_tile(walk, owned.local, held_size(owned), part, length, comparison.room());
     comparison.add(part, now, owned.snapshot + part * size, length);
     if (comparison.full())
       comparison.run(take);
@@ -134,7 +164,7 @@ Captured capture_tile(const OwnedBlock& owned, std::uint64_t first, std::uint64_
   const std::size_t size = size_of(owned.block->dtype);
   Walk walk(*owned.block);
   Captured captured;
-  Comparison comparison(size);
+  Comparison comparison(size, std::nullopt);
   comparison.add(first, now, owned.snapshot + first * size, static_cast<std::size_t>(count));
   comparison.run(
     [&](std::uint64_t part, std::span<const std::uint16_t> at, Comparison::Mask mask, const std::byte* before,
@@ -144,7 +174,7 @@ Captured capture_tile(const OwnedBlock& owned, std::uint64_t first, std::uint64_
 
 Captured capture_all(const OwnedBlock& owned, std::uint64_t first, std::uint64_t count) {
   const std::size_t size = size_of(owned.block->dtype);
-  const auto bytes = static_cast<layout::Index>(size);
+  const auto bytes = static_cast<layout::Index>(held_size(owned));
   Walk walk(*owned.block);
   Captured captured;
   // By tiles, so that the digest reads what the copy left in the cache.
@@ -152,8 +182,11 @@ Captured capture_all(const OwnedBlock& owned, std::uint64_t first, std::uint64_t
     for_each_run(walk, part, length, [&](const Run& run, std::uint64_t from, std::size_t elements) {
       const auto inside = static_cast<layout::Index>(part + from - run.first);
       std::byte* snapshot = owned.snapshot + (part + from) * size;
-      kernels::pack(owned.local + (run.local + inside * walk.local_stride()) * bytes, walk.local_stride(), elements,
-                    size, snapshot);
+      const std::byte* local = owned.local + (run.local + inside * walk.local_stride()) * bytes;
+      if (owned.cast)
+        cast_run(*owned.cast, local, walk.local_stride(), elements, snapshot);
+      else
+        kernels::pack(local, walk.local_stride(), elements, size, snapshot);
       captured.digest_change +=
         kernels::digest_run(snapshot, 1, elements, size,
                             static_cast<std::uint64_t>(run.slot + inside * walk.slot_stride()), walk.slot_stride());

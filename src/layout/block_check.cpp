@@ -37,8 +37,8 @@ Result<void> check_addresses(const std::vector<Index>& extents, Index offset, co
 
 } // namespace
 
-Result<void> check_blocks(std::span<const Block> blocks, std::span<const ParameterSpec> parameters, std::size_t slots,
-                          std::size_t cells, std::uint32_t block_ids, std::uint32_t windows) {
+Result<void> check_blocks(std::span<const Block> blocks, Of of, std::span<const ParameterSpec> parameters,
+                          std::size_t slots, std::size_t cells, std::uint32_t block_ids, std::uint32_t windows) {
   std::vector<Index> sizes;
   for (const ParameterSpec& parameter : parameters) {
     auto size = span_of(parameter.local_shape, parameter.strides);
@@ -55,8 +55,8 @@ Result<void> check_blocks(std::span<const Block> blocks, std::span<const Paramet
       return wrong("its parameter, slot, cell or window does not exist");
     if (before != nullptr && block.window < before->window)
       return wrong("windows must ascend with ids");
-    if (block.dtype != parameters[block.parameter].dtype)
-      return wrong("its dtype is not the parameter's");
+    if (!dtypes_fit(parameters[block.parameter].dtype, block.dtype, of))
+      return wrong("its dtype does not go with the parameter's");
     if (block.extents.empty() || block.local_strides.size() != block.extents.size() ||
         block.slot_strides.size() != block.extents.size())
       return wrong("extents and strides differ in length");

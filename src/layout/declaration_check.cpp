@@ -1,5 +1,7 @@
 #include "layout/declaration_check.hpp"
 
+#include "layout/wire_dtype.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
@@ -79,8 +81,8 @@ bool known(DType dtype) noexcept {
 
 class Check {
 public:
-  Check(const Declaration& declaration, std::string_view who, Problems& problems)
-    : declaration_(declaration), who_(who), problems_(problems) {}
+  Check(const Declaration& declaration, Of of, std::string_view who, Problems& problems)
+    : declaration_(declaration), of_(of), who_(who), problems_(problems) {}
 
   void run() {
     check_parameters();
@@ -151,9 +153,9 @@ private:
       return;
     const ParameterSpec& parameter = declaration_.parameters[region.parameter];
     const SlotSpec& slot = declaration_.slots[region.slot];
-    if (parameter.dtype != slot.dtype)
+    if (!dtypes_fit(parameter.dtype, slot.dtype, of_))
       problems_.add(Code::disagreement,
-                    "{}: parameter \"{}\" is {}, its slot \"{}\" is {}; a cast between them is not supported yet", who_,
+                    "{}: parameter \"{}\" is {}, its slot \"{}\" is {}; there is no cast between them", who_,
                     parameter.name, to_string(parameter.dtype), slot.name, to_string(slot.dtype));
     if (region.dims.size() != slot.shape.size()) {
       problems_.add(Code::disagreement, "{}: parameter \"{}\" covers {} dims of slot \"{}\" {}", who_, parameter.name,
@@ -192,6 +194,7 @@ private:
   }
 
   const Declaration& declaration_;
+  Of of_;
   std::string_view who_;
   Problems& problems_;
   std::vector<std::optional<Reach>> buffers_; ///< a parameter; nothing if it is not valid
@@ -200,8 +203,12 @@ private:
 
 } // namespace
 
-void check_declaration(const Declaration& declaration, std::string_view who, Problems& problems) {
-  Check(declaration, who, problems).run();
+void check_declaration(const Declaration& declaration, Of of, std::string_view who, Problems& problems) {
+  Check(declaration, of, who, problems).run();
+}
+
+bool dtypes_fit(DType held, DType wire, Of of) noexcept {
+  return of == Of::rank ? casts_to(held, wire) : held == wire;
 }
 
 bool is_empty(const Region& region) noexcept {

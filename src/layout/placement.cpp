@@ -629,6 +629,7 @@ Result<Placement> Placement::compile(const PlacementRule& rule, const Mesh& mesh
   if (!cuts)
     return pass_on(std::move(cuts));
   placement.cuts = std::move(*cuts);
+  placement.wire_dtype = rule.wire_dtype;
   return placement;
 }
 

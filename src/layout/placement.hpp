@@ -62,6 +62,7 @@ struct Cuts {
 struct Placement {
   Pattern parameter;
   Cuts cuts;
+  std::optional<WireDType> wire_dtype;
 
   [[nodiscard]] static Result<Placement> compile(const PlacementRule& rule, const Mesh& mesh,
                                                  std::span<const AxisGroup> joined);

@@ -151,9 +151,9 @@ public:
 
   Result<Plan> run() {
     for (std::size_t r = 0; r < ranks_.size(); ++r)
-      check_declaration(ranks_[r], fmt::format("rank {}", r), problems_);
+      check_declaration(ranks_[r], Of::rank, fmt::format("rank {}", r), problems_);
     for (std::size_t w = 0; w < workers_.size(); ++w)
-      check_declaration(workers_[w], fmt::format("worker {}", w), problems_);
+      check_declaration(workers_[w], Of::worker, fmt::format("worker {}", w), problems_);
     if (problems_.any()) // the steps below believe what was checked
       return tl::make_unexpected(problems_.failure());
 
@@ -439,7 +439,7 @@ Index element_count(const Block& block) noexcept {
 Result<std::vector<SlotSpec>> catalogue(std::span<const Declaration> ranks) {
   Problems problems;
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    check_declaration(ranks[r], fmt::format("rank {}", r), problems);
+    check_declaration(ranks[r], Of::rank, fmt::format("rank {}", r), problems);
   if (problems.any())
     return tl::make_unexpected(problems.failure());
   Provided provided = collect(ranks, problems);

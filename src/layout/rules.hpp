@@ -5,6 +5,7 @@
 
 #include "deltawire/dtype.hpp"
 #include "layout/mesh.hpp"
+#include "layout/wire_dtype.hpp"
 
 #include <optional>
 #include <string>
@@ -42,6 +43,7 @@ struct PlacementRule {
                                   ///< "axis:dim cyclic", "axis:flat"
   std::string where;
   CutOptions options{};
+  std::optional<WireDType> wire_dtype{}; ///< trainer side: in place of the side's
 };
 
 /// [[trainer.map]] / [[worker.map]]: how a parameter covers a slot. Empty = not given.
@@ -74,6 +76,7 @@ struct SideRules {
   std::vector<ParameterRule> parameters;
   std::vector<std::string> unused{}; ///< worker side: slot patterns that no worker reads
   std::vector<JoinedAxis> axes{};    ///< for all placements and maps of this side
+  WireDType wire_dtype{};            ///< trainer side: `update.wire_dtype`
 };
 
 } // namespace deltawire::layout

@@ -5,6 +5,7 @@
 #include "layout/map.hpp"
 #include "layout/placement.hpp"
 #include "layout/problems.hpp"
+#include "layout/wire_dtype.hpp"
 
 #include <algorithm>
 #include <map>
@@ -109,6 +110,7 @@ struct Side::Compiled {
   [[nodiscard]] Result<std::vector<DimSegment>> segments(const std::string& name, const Shape& shape,
                                                          std::size_t dim) const;
   [[nodiscard]] Result<PlacedParameter> placed(const std::string& name, const Shape& shape) const;
+  [[nodiscard]] Result<DType> wire_dtype(const LocalTensor& tensor, const Placement* placement) const;
   [[nodiscard]] std::string not_held(const PlacedParameter& parameter, Index rank) const;
   [[nodiscard]] Result<bool> owns(const Map& map, const PlacedParameter& parameter, const Shard& here,
                                   Index rank) const;
@@ -237,6 +239,17 @@ Result<PlacedParameter> Side::Compiled::placed(const std::string& name, const Sh
       parameter.own.push_back(own);
   }
   return parameter;
+}
+
+/// What a trainer parameter is on the wire.
+Result<DType> Side::Compiled::wire_dtype(const LocalTensor& tensor, const Placement* placement) const {
+  const bool own = placement != nullptr && placement->wire_dtype;
+  auto wire = wire_dtype_of(tensor.dtype, own ? *placement->wire_dtype : rules.wire_dtype,
+                            own ? AskedBy::placement : AskedBy::update);
+  if (!wire)
+    return fail(wire.error().code, "{}: parameter '{}': {}", own ? placement->cuts.where : "update.wire_dtype",
+                tensor.name, wire.error().message);
+  return wire;
 }
 
 /// Says that `on` leaves this rank or worker out.
@@ -443,29 +456,28 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
   };
   std::vector<Provided> provided;
   /// Notes one source of a slot; false where it is at odds with another one.
-  const auto add_source = [&](const LocalTensor& tensor, const std::string& slot, std::vector<ShapeHint> shapes,
-                              bool whole, const std::string& place) {
+  const auto add_source = [&](const LocalTensor& tensor, DType wire, const std::string& slot,
+                              std::vector<ShapeHint> shapes, bool whole, const std::string& place) {
     const auto [known, added] =
       sources.try_emplace(slot, Source{static_cast<std::uint32_t>(result.slots.size()), tensor.name, whole, {}});
     Source& source = known->second;
     if (added) {
-      result.slots.push_back({slot, tensor.dtype, {}});
+      result.slots.push_back({slot, wire, {}});
       source.shapes = std::move(shapes);
       return true;
     }
     const DType dtype = result.slots[source.slot].dtype;
     std::vector<ShapeHint> common = common_shapes(source.shapes, shapes);
-    if (!common.empty() && dtype == tensor.dtype && !whole && !source.whole) {
+    if (!common.empty() && dtype == wire && !whole && !source.whole) {
       source.shapes = std::move(common);
       return true;
     }
-    problems.add(Code::invalid_topology,
-                 "{}slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}{}", place, slot,
-                 source.parameter, to_string(dtype), to_string(source.shapes.front().shape), tensor.name,
-                 to_string(tensor.dtype), to_string(shapes.front().shape),
-                 common.empty() || dtype != tensor.dtype ? " (and they differ)" : "",
-                 whole || source.whole ? "; where several parameters fill a slot, slot_slice says which part each is"
-                                       : "; slot_view can tell the extents of the slot");
+    problems.add(
+      Code::invalid_topology, "{}slot '{}' has two sources: parameter '{}' gives {} {}, parameter '{}' gives {} {}{}{}",
+      place, slot, source.parameter, to_string(dtype), to_string(source.shapes.front().shape), tensor.name,
+      to_string(wire), to_string(shapes.front().shape), common.empty() || dtype != wire ? " (and they differ)" : "",
+      whole || source.whole ? "; where several parameters fill a slot, slot_slice says which part each is"
+                            : "; slot_view can tell the extents of the slot");
     return false;
   };
   for (const LocalTensor& tensor : tensors) {
@@ -497,6 +509,11 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
       problems.add(std::move(strides).error());
       continue;
     }
+    const auto wire = side.wire_dtype(tensor, placed->placement);
+    if (!wire) {
+      problems.add(wire.error());
+      continue;
+    }
     if (tensor.exported) {
       const std::string who = fmt::format("rank {}: parameter '{}', exported by rule", rank, tensor.name);
       if (!tensor.strides.empty() || tensor.flat) {
@@ -509,8 +526,9 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
                                  who, problems);
       result.parameters.push_back({tensor.name, tensor.dtype, tensor.shape, shard->local_shape, *strides});
       for (const ExportedSlot& slot : *tensor.exported)
-        fits =
-          add_source(tensor, slot.name, {{slot.shape, std::vector<bool>(slot.shape.size(), false)}}, false, "") && fits;
+        fits = add_source(tensor, *wire, slot.name, {{slot.shape, std::vector<bool>(slot.shape.size(), false)}}, false,
+                          "") &&
+               fits;
       if (fits)
         provided.push_back({number, std::move(*placed), std::move(*shard), {}, &*tensor.exported});
       continue;
@@ -529,7 +547,7 @@ Result<Declaration> Side::declare_trainer(std::span<const LocalTensor> tensors, 
         fits = false;
         continue;
       }
-      if (!add_source(tensor, use.slot, std::move(*shapes), use.map->of_slot.takes_all(), place_of(*use.map)))
+      if (!add_source(tensor, *wire, use.slot, std::move(*shapes), use.map->of_slot.takes_all(), place_of(*use.map)))
         fits = false;
     }
     if (fits)
@@ -804,8 +822,13 @@ Result<Declaration> Side::declare_worker(std::span<const SlotSpec> catalogue, st
     }
     ParameterSpec spec = parameter.spec;
     if (tensor.dtype != spec.dtype)
-      problems.add(Code::disagreement, "worker {}: tensor '{}' is bound as {}, the trainer sends {}", index,
-                   tensor.name, to_string(tensor.dtype), to_string(spec.dtype));
+      problems.add(Code::disagreement, "worker {}: tensor '{}' is bound as {}, the trainer sends {}{}", index,
+                   tensor.name, to_string(tensor.dtype), to_string(spec.dtype),
+                   casts_to(spec.dtype, tensor.dtype)
+                     ? fmt::format(" (workers do not cast: the trainer does, where its "
+                                   "wire_dtype says {})",
+                                   to_string(tensor.dtype))
+                     : "");
     if (tensor.shape != spec.local_shape) {
       problems.add(Code::disagreement,
                    "worker {}: tensor '{}' is bound with local shape {}, the topology gives this worker {} of {}",

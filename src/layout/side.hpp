@@ -44,8 +44,10 @@ public:
   /// Trainer: what `rank` provides, from its tensors (full shapes). Slots follow from maps and shapes.
   /// Every slot of every tensor is listed, also on a rank that provides none of its elements; their order follows the
   /// tensors and the maps, so that ranks that hold the same tensors list the same slots.
+  /// A slot's dtype is what its parameters are cast to.
   /// Fails, all errors at once, on: an element that no map covers (without padding) or that two slots claim, a slot
-  /// with two sources, a map that does not fit, a cut of a missing dim, memory that overlaps itself.
+  /// with two sources, a map that does not fit, a cut of a missing dim, memory that overlaps itself, a cast that does
+  /// not exist.
   [[nodiscard]] Result<Declaration> declare_trainer(std::span<const LocalTensor> tensors, Index rank) const;
 
   /// Worker: the parameters that worker `index` holds, as the maps and the trainer's slots imply them: parameters of

@@ -15,7 +15,7 @@ namespace deltawire::sync {
 /// Blocks of a snapshot begin at multiples of this, bytes.
 inline constexpr std::size_t snapshot_alignment = 64;
 
-/// A chunk is never larger, source bytes, whatever the topology says.
+/// A chunk is never larger, wire bytes, whatever the topology says.
 inline constexpr std::uint64_t largest_chunk = 256ull << 20;
 
 /// A range of one block.
@@ -54,7 +54,7 @@ struct Chunks {
 [[nodiscard]] std::uint64_t chunk_elements(std::size_t size, std::uint64_t chunk_bytes, std::uint64_t inflight,
                                            std::size_t piece_limit) noexcept;
 
-/// Cuts the blocks, in their order. A chunk holds at most `chunk_bytes` of source bytes and has a worst case of at most
+/// Cuts the blocks, in their order. A chunk holds at most `chunk_bytes` of wire bytes and has a worst case of at most
 /// `inflight` (one element always fits, if piece_limit() said so).
 [[nodiscard]] Chunks cut_chunks(std::span<const layout::Block> blocks, std::uint64_t chunk_bytes,
                                 std::uint64_t inflight, std::size_t piece_limit);

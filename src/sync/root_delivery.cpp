@@ -617,10 +617,12 @@ RootDelivery::Actions RootDelivery::tick(Nanoseconds now) {
     if (now - workers_[w].progress < limit)
       continue;
     const bool auditing = phase_ == Phase::auditing;
-    const Failure reason{Code::timed_out,
-                         fmt::format("worker {} made no progress for {:.1f} s ({}) in the {} version {}", w,
-                                     static_cast<double>(limit) * 1e-9, engine ? "update.engine" : "update.stall",
-                                     auditing ? "audit of" : "update to", auditing ? audit_.version : plan_.target)};
+    const Failure reason{
+      Code::timed_out,
+      fmt::format(
+        "worker {} made no progress for {:.1f} s ({}) in the {} version {}", w, static_cast<double>(limit) * 1e-9,
+        engine ? "update.engine: its engine has not paused, or not called poll() and commit()" : "update.stall",
+        auditing ? "audit of" : "update to", auditing ? audit_.version : plan_.target)};
     if (auditing && !found_)
       found_ = reason;
     stopped(w, reason, now, actions);

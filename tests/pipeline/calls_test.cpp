@@ -79,6 +79,33 @@ TEST_CASE("calls of a subscriber out of order name the call and change nothing")
   worker.close(); // again: nothing
 }
 
+TEST_CASE("polls and commits out of order name the call and change nothing") {
+  const Scenario scenario = two_ranks();
+  Session session(scenario, {}, {1});
+  Subscriber& hooked = session.worker(0);
+  Subscriber& polled = session.worker(1);
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)hooked.poll(); }),
+             contains("poll(): this subscriber commits by its hooks"));
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)hooked.commit(1); }), contains("commit(1): this subscriber"));
+  CHECK_THAT(error_of(Code::call_order, [&] { polled.on_pause([] {}); }), contains("on_pause()") && contains("polled"));
+  CHECK_THAT(error_of(Code::call_order, [&] { polled.on_commit({}); }), contains("on_commit()") && contains("polled"));
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)polled.poll(); }), contains("poll() before start()"));
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)polled.commit(1); }), contains("commit(1) before start()"));
+  connect(session);
+  CHECK_FALSE(polled.poll());
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)polled.commit(1); }), contains("commit(1) before a poll()"));
+  session.publish(scenario.tensors, 1);
+  while (!polled.poll())
+    std::this_thread::yield();
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)polled.commit(2); }), contains("commit(2): poll() returned 1"));
+  CHECK(session.untouched());
+  CHECK(polled.poll() == Version{1});
+  CHECK(polled.commit(1).size() == 1);
+  CHECK_THAT(error_of(Code::call_order, [&] { (void)polled.commit(1); }), contains("commit(1) twice"));
+  CHECK(session.wait()[0].committed);
+  CHECK(session.compare(scenario.tensors) == "");
+}
+
 TEST_CASE("a name is bound once") {
   const ScratchFolder folder;
   const Scenario scenario = two_ranks();

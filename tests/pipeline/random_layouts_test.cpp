@@ -1,6 +1,7 @@
 // Random meshes, cuts and packings, end to end against a full copy. Where each element lies is found by loops over
 // lists of positions; nothing is taken from src/layout but what the topology says in words.
 
+#include "cast_oracle.hpp"
 #include "catch.hpp"
 #include "random.hpp"
 #include "session.hpp"
@@ -40,6 +41,7 @@ struct Full {
   std::vector<Index> row_cuts; // boundaries on dim 0 of what the maps keep: segments of a by-slice cut
   std::string maps;            // TOML, "SIDE" for the side's name
   std::vector<Cut> cuts;
+  std::optional<DType> wire{}; // trainer: what it is cast to
 };
 
 Index product(const Shape& shape) {
@@ -108,13 +110,30 @@ private:
 
   /// A few slots that either side holds one by one, packed by rows, or stacked.
   void add_group(const std::string& name) {
-    const DType dtype = static_cast<DType>(below(dtype_count));
+    const DType dtype = below(3) == 0 ? DType::f32 : static_cast<DType>(below(dtype_count));
+    const std::size_t trainer_before = trainer_.size();
+    const std::size_t worker_before = worker_.size();
     const Index kind = below(3);
     if (kind == 0)
-      return add_plain(name, dtype);
-    if (kind == 1)
-      return add_packed(name, dtype);
-    add_stack(name, dtype);
+      add_plain(name, dtype);
+    else if (kind == 1)
+      add_packed(name, dtype);
+    else
+      add_stack(name, dtype);
+    const DType wire = wire_dtype(dtype);
+    wires_.resize(scenario_.tensors.size(), wire);
+    if (wire == dtype)
+      return;
+    for (std::size_t i = trainer_before; i < trainer_.size(); ++i)
+      trainer_[i].wire = wire;
+    for (std::size_t i = worker_before; i < worker_.size(); ++i)
+      worker_[i].dtype = wire;
+  }
+
+  DType wire_dtype(DType dtype) {
+    if (dtype == DType::f32 && below(4) != 0)
+      return below(2) == 0 ? DType::bf16 : DType::f16;
+    return (dtype == DType::bf16 || dtype == DType::f16) && below(2) == 0 ? DType::f32 : dtype;
   }
 
   void add_plain(const std::string& name, DType dtype) {
@@ -224,6 +243,8 @@ private:
                              cut.by_slice ? " by slice" : "");
       }
       text += fmt::format("[[{}.placement]]\nparameter = \"{}\"\nshard = [{}]\n", name, full.name, shard);
+      if (full.wire)
+        text += fmt::format("wire_dtype = \"{}\"\n", to_string(*full.wire));
       std::string maps = full.maps;
       for (auto at = maps.find("SIDE"); at != std::string::npos; at = maps.find("SIDE"))
         maps.replace(at, 4, name);
@@ -335,8 +356,13 @@ private:
           if (below(one_in) != 0)
             continue;
           edit.at.push_back(i);
-          edit.bits.push_back(random_bits(now[t].dtype));
-          update.changed += edit.bits.back() != now[t].bits[i] ? 1 : 0;
+          // Of what is rounded, often only bits that rounding may not show.
+          edit.bits.push_back(below(2) == 0 && wires_[t] != now[t].dtype
+                                ? now[t].bits[i] ^ static_cast<std::uint64_t>(below(1 << 14))
+                                : random_bits(now[t].dtype));
+          update.changed +=
+            on_wire(edit.bits.back(), now[t].dtype, wires_[t]) != on_wire(now[t].bits[i], now[t].dtype, wires_[t]) ? 1
+                                                                                                                   : 0;
           now[t].bits[i] = edit.bits.back();
         }
         update.edits.push_back(std::move(edit));
@@ -349,6 +375,7 @@ private:
   Scenario scenario_;
   std::vector<Axis> trainer_mesh_, worker_mesh_;
   std::vector<Full> trainer_, worker_;
+  std::vector<DType> wires_; ///< by tensor
 };
 
 } // namespace

@@ -1,5 +1,7 @@
 #include "session.hpp"
 
+#include "cast_oracle.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,12 +55,14 @@ std::string HeldMemory::compare(const std::vector<Values>& tensors) const {
     const Place& place = held_->elements[i];
     if (place.tensor == Place::padding)
       continue;
-    std::memcpy(expected.data() + at_[i], &tensors[place.tensor].bits[place.flat], size_);
+    const Values& tensor = tensors[place.tensor];
+    const std::uint64_t bits = on_wire(tensor.bits[place.flat], tensor.dtype, held_->dtype);
+    std::memcpy(expected.data() + at_[i], &bits, size_);
     if (std::memcmp(expected.data() + at_[i], bytes_.data() + at_[i], size_) != 0) {
       std::uint64_t holds = 0;
       std::memcpy(&holds, bytes_.data() + at_[i], size_);
       return fmt::format("'{}' element {} (tensor '{}', flat {}): holds {:#x}, the trainer has {:#x}", held_->parameter,
-                         i, tensors[place.tensor].name, place.flat, holds, tensors[place.tensor].bits[place.flat]);
+                         i, tensor.name, place.flat, holds, bits);
     }
   }
   const auto differs = std::mismatch(expected.begin(), expected.end(), bytes_.begin());
@@ -74,8 +78,8 @@ std::vector<std::string> inproc_overrides() {
           "actors.gather_queue.transport=inproc", "actors.sender.transport=inproc", "update.connect=10s"};
 }
 
-Session::Session(const Scenario& scenario, const std::vector<std::string>& overrides)
-  : scenario_(&scenario), committed_(scenario.workers.size()) {
+Session::Session(const Scenario& scenario, const std::vector<std::string>& overrides, std::set<std::size_t> polled)
+  : scenario_(&scenario), polled_(std::move(polled)), committed_(scenario.workers.size()) {
   topology_ = folder_.write("topology.toml", scenario.topology);
   for (const auto& [name, text] : scenario.files)
     folder_.write(name, text);
@@ -108,11 +112,14 @@ Session::Session(const Scenario& scenario, const std::vector<std::string>& overr
 }
 
 void Session::open_worker(std::size_t w) {
-  Subscriber subscriber = Subscriber::open(topology_, {static_cast<std::uint32_t>(w), overrides_});
-  subscriber.on_commit([this, w](Version version, std::span<const Change> changes) {
-    const std::lock_guard lock(mutex_);
-    committed_[w].push_back({version, {changes.begin(), changes.end()}});
-  });
+  WorkerOptions options{static_cast<std::uint32_t>(w), overrides_};
+  options.polled = polled_.contains(w);
+  Subscriber subscriber = Subscriber::open(topology_, options);
+  if (!options.polled)
+    subscriber.on_commit([this, w](Version version, std::span<const Change> changes) {
+      const std::lock_guard lock(mutex_);
+      committed_[w].push_back({version, {changes.begin(), changes.end()}});
+    });
   worker_memory_[w].clear();
   for (const Held& held : scenario_->workers[w])
     worker_memory_[w].emplace_back(held);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 
 namespace deltawire::test {
 
@@ -44,8 +45,9 @@ public:
     std::vector<Change> changes;
   };
 
-  /// Opens, adds and binds. `scenario` must outlive the session.
-  Session(const Scenario& scenario, const std::vector<std::string>& overrides = {});
+  /// Opens, adds and binds. `scenario` must outlive the session. The engines of `polled` workers commit by poll() and
+  /// commit(): that is the caller's.
+  Session(const Scenario& scenario, const std::vector<std::string>& overrides = {}, std::set<std::size_t> polled = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -89,6 +91,7 @@ private:
   ScratchFolder folder_;
   std::string topology_;
   std::vector<std::string> overrides_;
+  std::set<std::size_t> polled_;
   std::vector<Subscriber> replaced_;
   std::vector<std::vector<HeldMemory>> rank_memory_;
   std::vector<std::vector<HeldMemory>> worker_memory_;

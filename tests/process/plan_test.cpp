@@ -230,6 +230,21 @@ TEST_CASE("the plan of a small model has the numbers that one counts by hand") {
   }
 }
 
+TEST_CASE("a plan tells what is cast, and counts slots and snapshots by what is sent") {
+  const Case c;
+  const std::vector<std::string> more{"--checkpoint", c.checkpoint, "--set", "update.wire_dtype=bfloat16"};
+  const Json coverage = c.json(more).at("coverage");
+  CHECK(coverage.at("casts") == Json::parse(R"([{"from": "float32", "to": "bfloat16", "parameters": 1}])"));
+  CHECK(coverage.at("bytes") == 28);
+  CHECK(coverage.at("largest_window_bytes") == 32); // of what the trainer holds
+  CHECK(coverage.at("ranks").at(0).at("held_bytes") == 16);
+  CHECK(coverage.at("ranks").at(0).at("bytes") == 14);
+  CHECK(coverage.at("workers").at(0).at("bytes") == 16);
+  CHECK_THAT(c.plan(more).out, Contains("wire_dtype: 1 parameter of float32 is compared and sent as bfloat16"));
+  CHECK(c.json({"--checkpoint", c.checkpoint}).at("coverage").at("casts").empty());
+  CHECK_THAT(c.plan({"--set", "update.wire_dtype=bfloat16"}).out, Contains("are cast to bfloat16"));
+}
+
 TEST_CASE("what several ranks hold is counted for one owner, and a replica for each") {
   const Case c;
   // "b" is replicated now, and there are three replicas of the two workers.

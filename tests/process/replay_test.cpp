@@ -127,6 +127,24 @@ void check_report(const json& report) {
 
 } // namespace
 
+TEST_CASE("replay proves what is cast, by arithmetic of its own, and fails where a worker has other bits") {
+  const Scratch scratch;
+  const std::string topology = scratch.write("small.toml", small_topology);
+  const std::string first = scratch.write("first.safetensors", file_of(small_model(1)));
+  const std::string second = scratch.write("second.safetensors", file_of(small_model(2)));
+  for (const char* processes : {"--quiet", "--processes"}) {
+    const Ended ended =
+      run_command({"replay", topology, processes, "--set", "update.wire_dtype=float16", "--set",
+                   "trainer.placement=[{parameter = \"a\", shard = [\"fsdp:0\"], wire_dtype = \"float32\"}]", "--dump",
+                   scratch.path("out"), "--checkpoints", first, second});
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    const auto held = tensors_of(dump_of(scratch.path("out"), 0));
+    CHECK(held.at("a").dtype == "F32"); // widened bf16
+    CHECK(held.at("b").dtype == "F16");
+  }
+}
+
 TEST_CASE("the trace replays in one process and across processes, to the same bits") {
   const Scratch scratch;
   for (const std::string mode : {"threads", "processes"}) {

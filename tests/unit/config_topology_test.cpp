@@ -210,12 +210,8 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
     const char* error;
   };
   for (const Case& c : {
-         Case{"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
-              "t.toml:4: trainer.placement.wire_dtype: not supported yet"},
-         {"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
-          "t.toml:4: worker.map.on: not supported yet"},
-         {"[update]\nwire_dtype = \"bfloat16\"",
-          "t.toml:2: update.wire_dtype: \"bfloat16\" is not supported yet; use \"keep\""},
+         Case{"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
+              "t.toml:4: worker.map.on: not supported yet"},
          {"[actors]\nsnapshotter.tier = \"pinned\"",
           "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\" or \"host\""},
          {"[actors]\nsnapshotter.tier = \"device\"",
@@ -264,7 +260,14 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
           "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
          {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
-         {"[update]\nwire_dtype = \"bf17\"", "t.toml:2: update.wire_dtype: \"bf17\" is neither \"keep\" nor a dtype"},
+         {"[update]\nwire_dtype = \"bf17\"",
+          "t.toml:2: update.wire_dtype: \"bf17\" is not \"keep\", \"bfloat16\", \"float16\" or "
+          "\"float32\""},
+         {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"float8_e4m3\"",
+          "t.toml:4: trainer.placement.wire_dtype: \"float8_e4m3\" is not \"keep\", \"bfloat16\", \"float16\" or "
+          "\"float32\""},
+         {"[[worker.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
+          "t.toml:4: worker.placement.wire_dtype: belongs to a [[trainer.placement]]: it says what the trainer sends"},
          {"[update]\nseed = \"never\"", "t.toml:2: update.seed: \"never\" is not \"always\" or \"if-different\""},
          {"[update]\nverify = \"audit:1.5\"",
           "t.toml:2: update.verify: \"audit:1.5\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},

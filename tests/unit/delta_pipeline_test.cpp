@@ -1,6 +1,7 @@
 // Contracts of delta/capture.hpp and delta/apply.hpp together: whatever changed on the owner's side, capture, encode,
 // carry, read and exchange leave the worker with the owner's bits, touch nothing else, and account for it in the
 // digest.
+#include "cast_oracle.hpp"
 #include "catch.hpp"
 #include "delta_random_block.hpp"
 #include "random.hpp"
@@ -287,6 +288,61 @@ TEST_CASE("two captures fold into one delivery of their union with the last valu
     const Bytes applied = sides.worker_memory;
     sides.copy_all();
     REQUIRE(applied == sides.worker_memory);
+  }
+}
+
+TEST_CASE("a capture of memory that is cast is the capture of what it is cast to") {
+  auto random = test::generator(43);
+  struct Pair {
+    DType held, wire;
+  };
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    const Pair pair = std::vector<Pair>{{DType::f32, DType::bf16},
+                                        {DType::f32, DType::f16},
+                                        {DType::bf16, DType::f32},
+                                        {DType::f16, DType::f32}}[random() % 4];
+    Sides sides(random, pair.wire, repeat % 3 == 0 ? 40000 : 3000); // its memory holds what is cast to
+    CAPTURE(test::seed(), repeat, static_cast<int>(pair.held), static_cast<int>(pair.wire), sides.elements);
+    const std::size_t size = size_of(pair.held);
+    Bytes held(sides.owner_memory.size() / sides.size * size);
+    const auto write = [&](double density) {
+      std::bernoulli_distribution taken(density);
+      for (std::size_t i = 0; i * size < held.size(); ++i)
+        if (taken(random)) {
+          const std::uint64_t bits = random() & (size == 2 ? 0xFFFFu : random() % 2 ? 0xFFFFFFFFu : 0x3FFF8000u);
+          const std::uint64_t cast = test::on_wire(bits, pair.held, pair.wire);
+          std::memcpy(held.data() + i * size, &bits, size);
+          std::memcpy(sides.owner_memory.data() + i * sides.size, &cast, sides.size);
+        }
+    };
+    write(1);
+    Bytes snapshot(sides.snapshot.size());
+    const delta::OwnedBlock plain{&sides.owner, sides.owner_memory.data(), sides.snapshot.data()};
+    const delta::OwnedBlock cast{&sides.owner, held.data(), snapshot.data(), delta::cast_between(pair.held, pair.wire)};
+    for_each_chunk(random, sides.elements, [&](std::uint64_t first, std::uint64_t count) {
+      REQUIRE(delta::capture_all(cast, first, count).digest_change ==
+              delta::capture_all(plain, first, count).digest_change);
+    });
+    REQUIRE(snapshot == sides.snapshot);
+    const Bytes held_before = held;
+    const Bytes owner_before = sides.owner_memory;
+    write(densities[random() % std::size(densities)]);
+    if (random() % 4 == 0) { // there and back
+      held = held_before;
+      sides.owner_memory = owner_before;
+    }
+    const std::size_t limit = random_limit(random, sides.size);
+    for_each_chunk(random, sides.elements, [&](std::uint64_t first, std::uint64_t count) {
+      delta::PositionLog logs[2];
+      delta::PieceEncoder encoders[2]{delta::PieceEncoder(limit), delta::PieceEncoder(limit)};
+      const delta::Captured found = delta::capture_changes(cast, first, count, &encoders[0], logs[0]);
+      const delta::Captured expected = delta::capture_changes(plain, first, count, &encoders[1], logs[1]);
+      REQUIRE(found.changed == expected.changed);
+      REQUIRE(found.digest_change == expected.digest_change);
+      REQUIRE(logs[0].changed() == logs[1].changed());
+      REQUIRE(encoders[0].take().bytes == encoders[1].take().bytes);
+    });
+    REQUIRE(snapshot == sides.snapshot);
   }
 }
 

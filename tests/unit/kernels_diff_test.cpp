@@ -1,5 +1,6 @@
 // Contract of kernels/diff.hpp: masks, counts, old and new values are those that a loop over the elements finds, the
 // snapshot is refreshed, and nothing else is touched; the same on every instruction set.
+#include "cast_oracle.hpp"
 #include "catch.hpp"
 #include "instruction_set.hpp"
 #include "random.hpp"
@@ -8,7 +9,6 @@
 
 #include <sys/mman.h>
 
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -223,48 +223,19 @@ TEST_CASE("diff_and_refresh writes no page of the snapshot without a change") {
 
 namespace {
 
-double as_double(std::uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
+constexpr Cast casts[] = {Cast::fp32_to_bf16, Cast::fp32_to_fp16, Cast::bf16_to_fp32, Cast::fp16_to_fp32};
 
-/// The value of a finite 16-bit float with `exponent_bits` and `mantissa_bits`; its largest exponent reads as the next
-/// power of two would, so that rounding up to infinity is a comparison like any other.
-double value_of(std::uint32_t magnitude, int exponent_bits, int mantissa_bits) {
-  const int exponent = static_cast<int>(magnitude >> mantissa_bits);
-  const double fraction = std::ldexp(static_cast<double>(magnitude & ((1u << mantissa_bits) - 1)), -mantissa_bits);
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  return exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
-}
-
-/// Round to nearest, ties to even, by searching all values of the narrow type: shares nothing with the kernels.
-std::uint16_t nearest(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
-  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
-  const std::uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
-  if ((bits & 0x7FFFFFFF) > 0x7F800000) {
-    const std::uint32_t payload = (bits & 0x7FFFFF) >> (23 - mantissa_bits);
-    return static_cast<std::uint16_t>(sign | infinity | payload | 1u << (mantissa_bits - 1));
+std::uint32_t expected_cast(std::uint32_t bits, Cast cast) {
+  switch (cast) {
+  case Cast::fp32_to_bf16:
+    return test::nearest(bits, 8, 7);
+  case Cast::fp32_to_fp16:
+    return test::nearest(bits, 5, 10);
+  case Cast::bf16_to_fp32:
+    return test::widened(static_cast<std::uint16_t>(bits), 8, 7);
+  default:
+    return test::widened(static_cast<std::uint16_t>(bits), 5, 10);
   }
-  if ((bits & 0x7FFFFFFF) == 0x7F800000)
-    return static_cast<std::uint16_t>(sign | infinity);
-  const double value = std::abs(as_double(bits));
-  std::uint32_t low = 0; // the largest that is at most `value`
-  std::uint32_t high = infinity;
-  while (high - low > 1) {
-    const std::uint32_t middle = (low + high) / 2;
-    (value_of(middle, exponent_bits, mantissa_bits) <= value ? low : high) = middle;
-  }
-  if (value >= value_of(infinity, exponent_bits, mantissa_bits))
-    return static_cast<std::uint16_t>(sign | infinity);
-  const double below = value - value_of(low, exponent_bits, mantissa_bits);
-  const double above = value_of(low + 1, exponent_bits, mantissa_bits) - value;
-  const bool up = above < below || (above == below && (low & 1) != 0);
-  return static_cast<std::uint16_t>(sign | (low + up));
-}
-
-std::uint16_t expected_cast(std::uint32_t bits, Cast cast) {
-  return cast == Cast::fp32_to_bf16 ? nearest(bits, 8, 7) : nearest(bits, 5, 10);
 }
 
 /// Bits that matter: ties and their neighbours, limits of both types, NaNs, everything random.
@@ -294,20 +265,22 @@ std::uint32_t interesting(std::mt19937_64& random) {
 }
 
 Case cast_case(std::mt19937_64& random, std::size_t elements, Cast cast, double density) {
-  Case made(random, elements, 4, 2);
+  const std::size_t from = kernels::size_before(cast);
+  const std::size_t to = kernels::size_after(cast);
+  Case made(random, elements, from, to);
   std::bernoulli_distribution changes(density);
   for (std::size_t i = 0; i < elements; ++i) {
-    const std::uint32_t bits = interesting(random);
-    const std::uint16_t value = expected_cast(bits, cast);
-    std::memcpy(made.now.data() + 4 * i, &bits, 4);
+    const std::uint32_t bits = interesting(random) >> (from == 2 && random() % 2 != 0 ? 16 : 0);
+    const std::uint32_t value = expected_cast(bits, cast);
+    std::memcpy(made.now.data() + from * i, &bits, from);
     if (!changes(random))
-      std::memcpy(made.snapshot.data() + 2 * i, &value, 2);
+      std::memcpy(made.snapshot.data() + to * i, &value, to);
   }
   made.expect([&](std::size_t i, std::byte* value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, made.now.data() + 4 * i, 4);
-    const std::uint16_t narrow = expected_cast(bits, cast);
-    std::memcpy(value, &narrow, 2);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, made.now.data() + from * i, from);
+    const std::uint32_t cast_bits = expected_cast(bits, cast);
+    std::memcpy(value, &cast_bits, to);
   });
   return made;
 }
@@ -333,12 +306,78 @@ TEST_CASE("the oracle of the casts is right where the result is known") {
   REQUIRE(expected_cast(0x33000000, Cast::fp32_to_fp16) == 0x0000); // 2^-25, a tie to 0
   REQUIRE(expected_cast(0x33000001, Cast::fp32_to_fp16) == 0x0001);
   REQUIRE(expected_cast(0xFF802001, Cast::fp32_to_fp16) == 0xFE01); // sign and upper payload stay
+  REQUIRE(expected_cast(0x3DCD, Cast::bf16_to_fp32) == 0x3DCD0000);
+  REQUIRE(expected_cast(0xFF81, Cast::bf16_to_fp32) == 0xFF810000); // a signalling NaN stays one
+  REQUIRE(expected_cast(0x3C00, Cast::fp16_to_fp32) == 0x3F800000);
+  REQUIRE(expected_cast(0x0001, Cast::fp16_to_fp32) == 0x33800000); // 2^-24
+  REQUIRE(expected_cast(0x83FF, Cast::fp16_to_fp32) == 0xB87FC000);
+  REQUIRE(expected_cast(0xFC00, Cast::fp16_to_fp32) == 0xFF800000);
+  REQUIRE(expected_cast(0x7C01, Cast::fp16_to_fp32) == 0x7F802000);
 }
 
-TEST_CASE("cast_diff_and_refresh rounds to nearest even and compares in the narrow type, at every length up to 513") {
+namespace {
+
+/// What a cast is given, and must make of it.
+struct Casting {
+  Cast cast;
+  Bytes from;
+  Bytes to;
+};
+
+std::vector<Casting> every_upper_half() {
+  std::vector<Casting> all;
+  for (const Cast cast : casts) {
+    Casting casting{cast, {}, {}};
+    const auto add = [&](std::uint32_t bits) {
+      const std::uint32_t value = expected_cast(bits, cast);
+      const auto* from = reinterpret_cast<const std::byte*>(&bits);
+      const auto* to = reinterpret_cast<const std::byte*>(&value);
+      casting.from.insert(casting.from.end(), from, from + kernels::size_before(cast));
+      casting.to.insert(casting.to.end(), to, to + kernels::size_after(cast));
+    };
+    for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+      if (kernels::size_before(cast) == 2)
+        add(upper);
+      else // what decides rounding to either type
+        for (const std::uint32_t lower :
+             {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu})
+          add(upper << 16 | lower);
+    all.push_back(std::move(casting));
+  }
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("cast_elements casts every upper half of fp32 at what decides rounding, and every value of 16 bits") {
+  ON_EVERY_INSTRUCTION_SET();
+  static const std::vector<Casting> all = every_upper_half(); // slow: once for all instruction sets
+  for (const Casting& casting : all) {
+    CAPTURE(static_cast<int>(casting.cast));
+    Bytes found(casting.to.size());
+    kernels::cast_elements(casting.from.data(), casting.from.size() / kernels::size_before(casting.cast), casting.cast,
+                           found.data());
+    REQUIRE(found == casting.to);
+  }
+}
+
+TEST_CASE("cast_elements writes what it is asked for and no more, at every length up to 130 and any alignment") {
+  ON_EVERY_INSTRUCTION_SET();
+  auto random = test::generator(25);
+  for (const Cast cast : casts)
+    for (std::size_t elements = 0; elements <= 130; ++elements) {
+      CAPTURE(test::seed(), static_cast<int>(cast), elements);
+      Case made = cast_case(random, elements, cast, 1);
+      kernels::cast_elements(made.now.data(), elements, cast, made.snapshot.data());
+      REQUIRE(made.snapshot.bytes == made.refreshed);
+    }
+}
+
+TEST_CASE(
+  "cast_diff_and_refresh compares what elements are cast to, rounded to nearest even, at every length up to 513") {
   ON_EVERY_INSTRUCTION_SET();
   auto random = test::generator(23);
-  for (const Cast cast : {Cast::fp32_to_bf16, Cast::fp32_to_fp16})
+  for (const Cast cast : casts)
     for (std::size_t elements = 0; elements <= 513; ++elements) {
       const double density = densities[random() % std::size(densities)];
       CAPTURE(test::seed(), static_cast<int>(cast), elements, density);
@@ -351,7 +390,7 @@ TEST_CASE("cast_diff_and_refresh rounds to nearest even and compares in the narr
 TEST_CASE("cast_diff_and_refresh takes whole tiles and small tensors in one call, at every density") {
   ON_EVERY_INSTRUCTION_SET();
   auto random = test::generator(24);
-  for (const Cast cast : {Cast::fp32_to_bf16, Cast::fp32_to_fp16})
+  for (const Cast cast : casts)
     for (const double density : densities) {
       CAPTURE(test::seed(), static_cast<int>(cast), density);
       std::vector<Case> cases;

@@ -40,7 +40,7 @@ template <class Message>
 void look_into(const Message& message) {
   if constexpr (requires { message.declaration; }) {
     layout::Problems problems;
-    layout::check_declaration(message.declaration, "rank 0", problems);
+    layout::check_declaration(message.declaration, layout::Of::rank, "rank 0", problems);
   }
 }
 

@@ -103,9 +103,10 @@ void measure_windows(const replay::AgreedLayout& agreed, Coverage& all) {
   std::map<std::string_view, std::uint64_t> parameters;
   for (std::size_t r = 0; r < agreed.ranks.size(); ++r)
     for (const layout::Block& block : agreed.plan.ranks[r]) {
-      const std::uint64_t bytes = elements_of(block) * size_of(block.dtype);
+      const layout::ParameterSpec& parameter = agreed.ranks[r].parameters[block.parameter];
+      const std::uint64_t bytes = elements_of(block) * size_of(parameter.dtype);
       windows[block.window] += bytes;
-      parameters[agreed.ranks[r].parameters[block.parameter].name] += bytes;
+      parameters[parameter.name] += bytes;
     }
   for (const std::uint64_t bytes : windows)
     all.largest_window = std::max(all.largest_window, bytes);
@@ -124,6 +125,19 @@ std::vector<Unused> find_unused(const layout::Plan& plan) {
     if (const std::uint64_t elements = elements_of(plan.slots[s].shape); !read[s] && elements > 0)
       unused.push_back({plan.slots[s].name, elements});
   return unused;
+}
+
+std::vector<CastParameters> count_casts(const replay::AgreedLayout& agreed) {
+  std::map<std::pair<DType, DType>, std::set<std::string_view>> cast;
+  for (std::size_t r = 0; r < agreed.ranks.size(); ++r)
+    for (const layout::Block& block : agreed.plan.ranks[r])
+      if (const layout::ParameterSpec& parameter = agreed.ranks[r].parameters[block.parameter];
+          parameter.dtype != block.dtype)
+        cast[{parameter.dtype, block.dtype}].insert(parameter.name);
+  std::vector<CastParameters> casts;
+  for (const auto& [dtypes, names] : cast)
+    casts.push_back({dtypes.first, dtypes.second, names.size()});
+  return casts;
 }
 
 } // namespace
@@ -163,6 +177,7 @@ Coverage coverage_of(const replay::Sides& sides, const replay::AgreedLayout& agr
   all.windows = agreed.plan.windows;
   all.piece_limit = piece_limit;
   measure_windows(agreed, all);
+  all.casts = count_casts(agreed);
   all.unused = find_unused(agreed.plan);
   Ranges ranges(agreed.plan.blocks);
   for (std::size_t rank = 0; rank < agreed.ranks.size(); ++rank) {

@@ -43,6 +43,13 @@ struct Unused {
   std::uint64_t elements = 0;
 };
 
+/// Parameters that are cast before they are compared and sent.
+struct CastParameters {
+  DType from = DType::f32;
+  DType to = DType::bf16;
+  std::uint64_t parameters = 0;
+};
+
 struct Coverage {
   std::string checkpoint; ///< the first file
   std::uint64_t parameters = 0;
@@ -58,6 +65,7 @@ struct Coverage {
   std::uint64_t largest_chunk = 0;     ///< worst case, encoded bytes
   std::uint64_t largest_piece = 0;     ///< encoded bytes
   std::uint64_t encoded_bytes = 0;     ///< of an update, at most, over all ranks
+  std::vector<CastParameters> casts;   ///< by dtypes
   std::vector<Unused> unused;          ///< listed as such and read by no worker
   std::vector<RankCoverage> ranks;
   std::vector<WorkerCoverage> workers;

@@ -114,6 +114,9 @@ Json coverage_json(const Coverage& coverage) {
                        {"staged_bytes", worker.staged_bytes},
                        {"blocks", worker.blocks}});
   }
+  Json casts = Json::array();
+  for (const CastParameters& cast : coverage.casts)
+    casts.push_back({{"from", to_string(cast.from)}, {"to", to_string(cast.to)}, {"parameters", cast.parameters}});
   Json unused = Json::array();
   for (const Unused& slot : coverage.unused)
     unused.push_back({{"slot", slot.slot}, {"elements", slot.elements}});
@@ -133,6 +136,7 @@ Json coverage_json(const Coverage& coverage) {
           {"encoded_bytes", coverage.encoded_bytes},
           {"ranks", std::move(ranks)},
           {"workers", std::move(workers)},
+          {"casts", std::move(casts)},
           {"unused", std::move(unused)}};
 }
 

@@ -46,6 +46,7 @@ public:
 
   std::vector<std::string> make() {
     too_small_for_some_dtypes();
+    casts();
     piece();
     chunk();
     credit();
@@ -71,6 +72,14 @@ private:
     for (const std::size_t size : {2u, 4u, 8u})
       if (const auto limit = limit_of(actors_, size); !limit)
         return say("Tensors of {}-byte elements will be refused. {}", size, limit.error().message);
+  }
+
+  /// With a checkpoint, its parameters are counted.
+  void casts() {
+    if (coverage_ == nullptr && topology_.trainer.wire_dtype.cast_to)
+      say("Floating-point parameters of the trainer are cast to {} before they are compared and sent "
+          "(update.wire_dtype), but for those whose placement says otherwise.",
+          layout::to_string(topology_.trainer.wire_dtype));
   }
 
   void piece() {

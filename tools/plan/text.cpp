@@ -258,6 +258,11 @@ private:
     sum.slots = coverage.slots;
     table.push_back(rank_row("all", "", sum));
     out_ += "\ntrainer: every element of every slot has exactly one owner\n" + aligned(table, 2);
+    for (const CastParameters& cast : coverage.casts)
+      out_ += wrapped(fmt::format("wire_dtype: {} of {} {} compared and sent as {}, and so snapshots hold them",
+                                  plural(cast.parameters, "parameter"), to_string(cast.from),
+                                  cast.parameters == 1 ? "is" : "are", to_string(cast.to)),
+                      "  ", "    ");
   }
 
   static Row rank_row(std::string name, std::string coordinates, const RankCoverage& rank) {

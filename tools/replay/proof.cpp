@@ -1,5 +1,6 @@
 #include "proof.hpp"
 
+#include "proof/cast.hpp"
 #include "proof/comparison.hpp"
 #include "proof/topology_text.hpp"
 
@@ -19,6 +20,30 @@ struct Source {
   std::string name;
   DType dtype = DType::bf16;
   Shape shape;
+};
+
+/// Tensors of one version as a parameter needs them: as they lie in the file, or cast.
+class Truth {
+public:
+  Truth(const std::vector<Source>& sources, const std::vector<const std::byte*>& data, const Parameter& parameter)
+    : data_(data) {
+    for (const proof::Piece& piece : parameter.pieces) {
+      const Source& source = sources[piece.tensor];
+      if (source.dtype == parameter.dtype || cast_.contains(piece.tensor))
+        continue;
+      const auto elements = static_cast<std::size_t>(proof::count_of(source.shape));
+      std::vector<std::byte>& cast = cast_[piece.tensor];
+      cast =
+        proof::cast_elements({data[piece.tensor], elements * size_of(source.dtype)}, source.dtype, parameter.dtype);
+      data_[piece.tensor] = cast.data();
+    }
+  }
+
+  [[nodiscard]] const std::vector<const std::byte*>& data() const noexcept { return data_; }
+
+private:
+  std::vector<const std::byte*> data_;
+  std::map<std::size_t, std::vector<std::byte>> cast_;
 };
 
 std::string bits_of(const std::byte* element, std::size_t size) {
@@ -141,11 +166,12 @@ Result<std::uint64_t> Proof::compare(const checkpoint::Checkpoint& version, std:
     if (auto right = state.check_form(state.expected[p], tensor); !right)
       return pass_on(std::move(right));
     by_name.erase(found);
-    const Compared compared = proof::compare(parameter, tensor.data.data(), *data);
+    const Truth truth(state.sources, *data, parameter);
+    const Compared compared = proof::compare(parameter, tensor.data.data(), truth.data());
     elements += compared.elements;
     differing += compared.differing;
     if (compared.differing > 0 && ++tensors_differing == 1)
-      first_difference = state.describe(parameter, compared.first, tensor.data.data(), *data, version);
+      first_difference = state.describe(parameter, compared.first, tensor.data.data(), truth.data(), version);
   }
   if (!by_name.empty())
     return fail(Code::verification_failed, "worker {}: tensor '{}' is held, but no rule leads to it", state.worker,

@@ -3,6 +3,7 @@
 //   words, sum, text, pattern   the little languages of the rules        kept, relation    which elements they relate
 //   rules, topology_text        the rules of one side                    fitting           shapes that no one states
 //   slots, reads, cuts, plan    what the worker must hold                walk, comparison  bit by bit
+//   cast                        what a tensor is on the wire
 #pragma once
 
 #include "checkpoint/checkpoint.hpp"

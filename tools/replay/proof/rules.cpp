@@ -204,7 +204,7 @@ Result<Rules> read_rules(const SideText& side) {
     auto cuts = reader.cuts(text.cuts, text.where);
     if (!cuts)
       return pass_on(std::move(cuts));
-    rules.placements.push_back({std::move(*pattern), std::move(*cuts)});
+    rules.placements.push_back({std::move(*pattern), std::move(*cuts), text.wire_dtype});
   }
   for (const ParameterText& text : side.parameters) {
     auto pattern = NamePattern::parse(text.name);
@@ -218,6 +218,7 @@ Result<Rules> read_rules(const SideText& side) {
       return pass_on(std::move(pattern));
     rules.unused.push_back(std::move(*pattern));
   }
+  rules.wire_dtype = side.wire_dtype;
   return rules;
 }
 

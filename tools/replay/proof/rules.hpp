@@ -23,6 +23,7 @@ struct PlacementText {
   std::string parameter;
   CutsText cuts;
   std::string where;
+  std::optional<std::string> wire_dtype{};
 };
 
 struct MapText {
@@ -51,6 +52,7 @@ struct SideText {
   std::vector<MapText> maps;
   std::vector<ParameterText> parameters;
   std::vector<std::string> unused;
+  std::string wire_dtype = "keep"; ///< the trainer's: of parameters whose placement has none
 };
 
 // ---------------------------------------------------------------------------------------------------------- parsed
@@ -91,6 +93,7 @@ struct Map {
 struct Placement {
   NamePattern parameter;
   Cuts cuts;
+  std::optional<std::string> wire_dtype;
 };
 
 struct Fact {
@@ -105,6 +108,7 @@ struct Rules {
   std::vector<Placement> placements;
   std::vector<Fact> facts;
   std::vector<NamePattern> unused;
+  std::string wire_dtype = "keep";
 
   /// The first that matches; null where none does.
   [[nodiscard]] const Placement* placement_of(const std::string& parameter) const;

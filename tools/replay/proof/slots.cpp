@@ -1,5 +1,6 @@
 #include "slots.hpp"
 
+#include "cast.hpp"
 #include "fitting.hpp"
 
 #include <algorithm>
@@ -52,6 +53,12 @@ public:
   Filler(const Rules& rules, const checkpoint::Checkpoint& file) : rules_(rules), file_(file) {}
 
   Result<std::vector<Slot>> run() {
+    for (const checkpoint::TensorView& tensor : file_.tensors()) {
+      const auto wire = wire_dtype_of(rules_, tensor.name, tensor.dtype);
+      if (!wire)
+        return tl::make_unexpected(wire.error());
+      dtypes_.push_back(*wire);
+    }
     for (std::size_t t = 0; t < file_.tensors().size(); ++t) {
       bool mapped = false;
       for (const Map& map : rules_.maps)
@@ -103,7 +110,7 @@ private:
   void add(const std::string& name, Filling filling) {
     const auto [known, added] = numbers_.emplace(name, slots_.size());
     if (added)
-      slots_.push_back({name, file_.tensors()[filling.tensor].dtype, {}, {}});
+      slots_.push_back({name, dtypes_[filling.tensor], {}, {}});
     std::vector<Filling>& fillings = slots_[known->second].fillings;
     // Two ranks that differ in an axis which only decides who holds it say the same.
     for (const Filling& other : fillings)
@@ -121,7 +128,7 @@ private:
       auto kept = keep(filling.of_tensor, tensor.shape);
       if (!kept)
         return at(where(filling), kept);
-      if (tensor.dtype != slot.dtype)
+      if (dtypes_[filling.tensor] != slot.dtype)
         return fail(Code::invalid_topology, "slot '{}' is filled by tensors of different dtypes", slot.name);
       demands.push_back({filling.of_slot, kept->result()});
     }
@@ -163,6 +170,7 @@ private:
 
   const Rules& rules_;
   const checkpoint::Checkpoint& file_;
+  std::vector<DType> dtypes_; ///< of each tensor, on the wire
   std::vector<Slot> slots_;
   std::map<std::string, std::size_t> numbers_;
 };

@@ -16,7 +16,7 @@ struct Filling {
 
 struct Slot {
   std::string name;
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16; ///< on the wire
   Shape shape;
   std::vector<Filling> fillings; ///< each element is in exactly one of them
 };

@@ -26,6 +26,8 @@ PlacementText text_of(const layout::PlacementRule& rule) {
   text.parameter = rule.parameter;
   text.cuts = text_of(rule.shard, rule.options);
   text.where = rule.where;
+  if (rule.wire_dtype)
+    text.wire_dtype = layout::to_string(*rule.wire_dtype);
   return text;
 }
 
@@ -59,6 +61,7 @@ SideText text_of(const layout::SideRules& side) {
     text.parameters.push_back({rule.name, rule.shape, rule.padding});
   text.unused = side.unused;
   text.axes = text_of(side.axes);
+  text.wire_dtype = layout::to_string(side.wire_dtype);
   return text;
 }
 

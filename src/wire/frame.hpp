@@ -14,7 +14,7 @@
 namespace deltawire::wire {
 
 inline constexpr std::size_t header_bytes = 72;
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 
 /// Payload limits, by kind: nothing larger is read or allocated.
 inline constexpr std::uint64_t max_control_payload = 1ull << 30;

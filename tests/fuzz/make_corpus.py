@@ -375,15 +375,15 @@ def indexes():
 NONE, HEADER, PAYLOAD = 0, 1, 2  # checksums that the target makes right
 
 
-def frame(repairs=HEADER | PAYLOAD, magic=b"DLTW", protocol=3, type=1001, zero_a=0, zero_b=0, length=None, payload=b"abc"):
+def frame(repairs=HEADER | PAYLOAD, magic=b"DLTW", protocol=4, type=1001, zero_a=0, zero_b=0, length=None, payload=b"abc"):
     length = len(payload) if length is None else length
     return (u8(repairs) + magic + u32(protocol) + u16(type, zero_a) + u32(3) + u64(0x11, 0x22, 0x33) + u32(4, zero_b) +
             u64(length, 0x66, 0x77) + payload)
 
 
 def frames():
-    golden = bytes.fromhex("444c545703000000e9030000343332311817161514131211282726252423222158575655545352514443424100000000"
-                           "626100000000000078777675747372715dcee08438298e2b")
+    golden = bytes.fromhex("444c545704000000e9030000343332311817161514131211282726252423222158575655545352514443424100000000"
+                           "62610000000000007877767574737271c4d92a06df646eef")
     good("frame", "flush", frame())
     good("frame", "round-empty", frame(type=1000, payload=b""))
     good("frame", "control", frame(type=33))
@@ -393,7 +393,7 @@ def frames():
     bad("frame", "short", frame()[:72])
     bad("frame", "nothing", b"")
     bad("frame", "magic", frame(magic=b"DLTX"))
-    bad("frame", "protocol", frame(protocol=2))
+    bad("frame", "protocol", frame(protocol=3))
     bad("frame", "header-checksum", frame(repairs=PAYLOAD))
     bad("frame", "payload-checksum", frame(repairs=HEADER))
     bad("frame", "reserved", frame(zero_a=1))

@@ -46,9 +46,9 @@ std::string refusal(const HeaderBytes& bytes, Code code = Code::invalid_input) {
 } // namespace
 
 TEST_CASE("a frame header has these bytes for ever") {
-  const auto golden = test::from_hex("444c5457 03000000 e903 0000 34333231 1817161514131211 2827262524232221"
+  const auto golden = test::from_hex("444c5457 04000000 e903 0000 34333231 1817161514131211 2827262524232221"
                                      "5857565554535251 44434241 00000000 6261000000000000 7877767574737271"
-                                     "5dcee08438298e2b");
+                                     "c4d92a06df646eef");
   const HeaderBytes bytes = write_header(some_header());
   CHECK(test::Bytes(bytes.begin(), bytes.end()) == golden);
 }

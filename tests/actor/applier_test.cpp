@@ -508,3 +508,92 @@ TEST_CASE("a delta on another base, an older delivery and a version that goes ba
   CHECK(worker.at_seed());
   CHECK(worker.work->version == 1);
 }
+
+// ------------------------------------------------------------------------------------- an engine with a loop of its
+// own
+
+namespace {
+
+/// A worker at its seed whose engine commits from now on, with version 2 waiting for it.
+struct PolledWorker : Worker {
+  std::shared_ptr<EngineLoop> engine = std::make_shared<EngineLoop>();
+
+  PolledWorker() {
+    seed();
+    work->engine = engine;
+    work->on_commit = [this](Version, std::span<const Change> changes) {
+      engine->served({changes.begin(), changes.end()});
+    };
+    stage_k();
+    say(wire::Commit{delivery});
+    REQUIRE(engine->poll() == Version{2});
+    REQUIRE(at_seed());
+    REQUIRE(control.heard<wire::Applied>().empty());
+    REQUIRE(pauses == 1); // the seed's
+  }
+
+  std::string why_not() {
+    const auto ended = engine->wait();
+    return ended ? "" : ended.error().message;
+  }
+};
+
+const Failure gone{Code::peer_failed, "the root is gone"};
+
+} // namespace
+
+TEST_CASE("memory is exchanged when the engine commits, and its commit ends with the release") {
+  PolledWorker worker;
+  REQUIRE(worker.engine->commit(2));
+  CHECK(worker.at_seed());
+  worker.system.send(worker.actor, EngineCommits{});
+  CHECK_FALSE(worker.at_seed());
+  CHECK(worker.control.heard<wire::Applied>().size() == 1);
+  CHECK(worker.engine->committing());
+  worker.say(wire::Release{worker.delivery});
+  REQUIRE_FALSE(worker.engine->committing());
+  const auto changes = worker.engine->wait();
+  REQUIRE(changes);
+  CHECK(changes->size() == 2); // both copies of k
+  CHECK(worker.work->version == 2);
+}
+
+TEST_CASE("an engine whose commit comes after the undo writes nothing") {
+  PolledWorker worker;
+  REQUIRE(worker.engine->commit(2));
+  worker.say(wire::Undo{worker.delivery, "worker 7 is slow"});
+  CHECK_THAT(worker.why_not(),
+             contains("version 2 was not committed: worker 7 is slow") && contains("memory holds version 1"));
+  worker.system.send(worker.actor, EngineCommits{}); // sent before its failure was known
+  CHECK(worker.at_seed());
+  CHECK(worker.control.heard<wire::Applied>().empty());
+}
+
+TEST_CASE("a root that is lost before the exchange fails the commit; after it, the next root decides") {
+  {
+    PolledWorker worker;
+    worker.system.send(worker.actor, RootLost{gone, false});
+    CHECK_FALSE(worker.engine->poll());
+    const auto late = worker.engine->commit(2);
+    REQUIRE_FALSE(late);
+    CHECK_THAT(late.error().message, contains("the root is gone") && contains("memory holds version 1"));
+    CHECK(worker.at_seed());
+  }
+  PolledWorker worker;
+  REQUIRE(worker.engine->commit(2));
+  worker.system.send(worker.actor, EngineCommits{});
+  worker.system.send(worker.actor, RootLost{gone, false});
+  CHECK(worker.engine->committing()); // in doubt
+  CHECK(worker.work->version == 0);
+  worker.system.send(worker.actor, RootLost{gone, true}); // and nobody comes
+  REQUIRE_FALSE(worker.engine->committing());
+  CHECK_THAT(worker.why_not(), contains("in doubt") && contains("memory holds nothing whole"));
+}
+
+TEST_CASE("an engine that is stopped while it waits hears so") {
+  PolledWorker worker;
+  REQUIRE(worker.engine->commit(2));
+  worker.system.send(worker.actor, Stop{});
+  CHECK_THAT(worker.why_not(), contains("closed"));
+  CHECK(worker.at_seed());
+}

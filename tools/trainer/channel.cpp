@@ -29,12 +29,11 @@ struct Channel::Transfer {
   std::size_t got = 0;      ///< of length and message together
   Bytes in{};
 
-  static Bytes framed(const Bytes& message) {
-    Bytes frame(sizeof(std::uint64_t) + message.size());
+  static Bytes framed(Bytes message) {
     const std::uint64_t size = message.size();
-    std::memcpy(frame.data(), &size, sizeof size);
-    std::copy(message.begin(), message.end(), frame.begin() + sizeof size);
-    return frame;
+    message.insert(message.begin(), sizeof size, std::byte{});
+    std::memcpy(message.data(), &size, sizeof size);
+    return message;
   }
 
   [[nodiscard]] bool sending() const { return out && sent < out->size(); }
@@ -127,7 +126,7 @@ void Channel::complete(std::span<Transfer> transfers) {
 }
 
 void Channel::send(Bytes message) {
-  Transfer transfer{.channel = this, .out = Transfer::framed(message)};
+  Transfer transfer{.channel = this, .out = Transfer::framed(std::move(message))};
   complete({&transfer, 1});
 }
 

@@ -79,7 +79,7 @@ Rollouts Training::collect(const RolloutRequest& request, UpdateRecord& record) 
   Digest digest;
   digest.add(first);
   record.rollouts = digest.value();
-  const Rollouts rollouts = decoded_rollouts(first);
+  Rollouts rollouts = decoded_rollouts(first);
   if (rollouts.answers.size() != request.prompts.size() * request.group)
     throw std::runtime_error(fmt::format("{} answers to {} prompts came, not {} to each", rollouts.answers.size(),
                                          request.prompts.size(), request.group));

@@ -383,7 +383,7 @@ TEST_CASE("remarks tell which cap binds and where stages wait for each other") {
   CHECK(mentions(remarks({"--set", "actors.differ.inflight=1MiB"}), "at most 1MiB (actors.differ.inflight)"));
   CHECK(mentions(remarks({"--set", "actors.differ.inflight=1MiB"}), "is cut to"));
   CHECK(mentions(remarks({"--set", "actors.differ.chunk=1GiB"}), "a chunk is at most 256MiB"));
-  CHECK(mentions(remarks({"--set", "actors.differ.inflight=60MiB"}), "room for 1 of the 4 chunks"));
+  CHECK(mentions(remarks({"--set", "actors.differ.inflight=30MiB"}), "room for 1 of the 4 chunks"));
   CHECK_FALSE(mentions(remarks({}), "room for"));
   CHECK(mentions(remarks({"--set", "actors.differ.chunk=32MiB"}), "gathered one by one"));
   CHECK_FALSE(mentions(remarks({}), "gathered one by one")); // the defaults go together

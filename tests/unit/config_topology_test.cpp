@@ -439,7 +439,7 @@ TEST_CASE("a mesh of too many ranks is refused") {
 
 TEST_CASE("all errors are reported at once, in the order of the file") {
   const auto* text = R"([update]
-wire_dtype = "bfloat16"
+wire_dtype = "int8"
 stal = "1s"
 [telemetry]
 trace = 3
@@ -449,7 +449,7 @@ differ = { count = 0, affinity = [1] }
 mesh = [["tp", 0]]
 )";
   CHECK(errors_of(text, {"actors.applier.overflow=in-place", "nonsense.key=1"}) ==
-        "t.toml:2: update.wire_dtype: \"bfloat16\" is not supported yet; use \"keep\"\n"
+        "t.toml:2: update.wire_dtype: \"int8\" is not \"keep\", \"bfloat16\", \"float16\" or \"float32\"\n"
         "t.toml:3: update.stal: unknown key; did you mean \"stall\"?\n"
         "t.toml:5: telemetry.trace: must be a string, not an integer\n"
         "t.toml:7: actors.differ.count: 0 is not between 1 and 1024\n"

@@ -320,8 +320,10 @@ TEST_CASE("shapes and dtypes must agree", "[layout][plan]") {
   check_names(refusal({whole("a", {4})}, {whole("a", {2, 2})}),
               {"slot \"a\" is bfloat16 [4] on the trainer but bfloat16 [2, 2] on worker 0"});
   Process wide = whole("a", {4});
-  wide.declaration.slots[0].dtype = DType::f32;
-  check_names(refusal({wide}, {whole("a", {4})}), {"rank 0: parameter \"a\" is bfloat16, its slot \"a\" is float32"});
+  wide.declaration.slots[0].dtype = DType::i32;
+  check_names(refusal({wide}, {whole("a", {4})}), {"rank 0: parameter \"a\" is bfloat16, its slot \"a\" is int32"});
+  wide.declaration.slots[0].dtype = DType::f32; // by a cast, which this worker does not expect
+  check_names(refusal({wide}, {whole("a", {4})}), {"is float32 [4] on the trainer but bfloat16 [4] on worker 0"});
   wide.declaration.parameters[0].dtype = DType::f32;
   check_names(refusal({wide}, {whole("a", {4})}), {"is float32 [4] on the trainer but bfloat16 [4] on worker 0"});
   CHECK(!catalogue(std::vector<Declaration>{whole("a", {4}), wide}));

@@ -12,10 +12,10 @@ namespace {
 
 using namespace wire;
 
-using Messages =
-  std::tuple<Hello, Welcome, Refused, DeclareRank, Catalogue, DeclareWorker, Agreement, Agreed, Connected,
-             CaptureReport, Offer, Grant, DeliveryReport, Drop, NextUpdate, Abandon, Begin, Ready, FlushStaged, Seal,
-             Staged, Commit, Applied, Release, Released, Undo, Undone, Settle, Failed, Goodbye, Heartbeat>;
+using Messages = std::tuple<Hello, Welcome, Refused, DeclareRank, Catalogue, DeclareWorker, Agreement, Agreed,
+                            Connected, CaptureReport, Offer, Grant, DeliveryReport, Drop, NextUpdate, Abandon,
+                            AuditReport, Begin, Ready, FlushStaged, Seal, Staged, Commit, Applied, Release, Released,
+                            Undo, Undone, Settle, Audit, Audited, Adopt, Failed, Goodbye, Heartbeat>;
 
 /// Calls visit.operator()<Message>() for every message.
 template <class Visit>

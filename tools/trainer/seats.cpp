@@ -16,12 +16,12 @@ namespace {
 
 /// Channels to processes of one kind, in order; without the own one where `own` is of this kind.
 std::vector<Channel> channels(const std::vector<int>& descriptors, std::string_view kind, int own,
-                              const Settings& settings) {
+                              std::chrono::nanoseconds deadline) {
   std::vector<Channel> list;
   int index = 0;
   for (const int descriptor : descriptors) {
     index += index == own ? 1 : 0;
-    list.emplace_back(descriptor, fmt::format("{} {}", kind, index++), settings.deadline);
+    list.emplace_back(descriptor, fmt::format("{} {}", kind, index++), deadline);
   }
   return list;
 }
@@ -52,8 +52,9 @@ int run_as_child(const Seat& seat, const Settings& settings, Work&& work) {
 
 int trainer_rank(const Seat& seat, const Settings& settings) {
   return run_as_child(seat, settings, [&](Channel& events) {
-    Training training(Group(seat.index, channels(seat.group, "trainer rank", static_cast<int>(seat.index), settings)),
-                      channels(seat.other_side, "worker", -1, settings), settings);
+    Training training(
+      Group(seat.index, channels(seat.group, "trainer rank", static_cast<int>(seat.index), settings.deadline)),
+      channels(seat.other_side, "worker", -1, settings.deadline), settings);
     if (seat.index == 0)
       training.on_record = [&](const UpdateRecord& record) {
         events.send(Writer().put(Event::record).put(record).take());
@@ -74,8 +75,10 @@ int trainer_rank(const Seat& seat, const Settings& settings) {
 
 int rollout_worker(const Seat& seat, const Settings& settings) {
   return run_as_child(seat, settings, [&](Channel&) {
-    Channel trainer = std::move(channels(seat.other_side, "trainer rank", -1, settings).front());
-    Engine engine(Group(seat.index, channels(seat.group, "worker", static_cast<int>(seat.index), settings)), settings);
+    // Longer than the trainer waits for its workers: it is the one that knows which of them is late.
+    Channel trainer = std::move(channels(seat.other_side, "trainer rank", -1, 2 * settings.deadline).front());
+    Engine engine(Group(seat.index, channels(seat.group, "worker", static_cast<int>(seat.index), settings.deadline)),
+                  settings);
     await_updates(trainer);
     if (settings.sync == Sync::deltawire)
       serve_with_deltawire(settings.topology, {.worker = seat.index, .overrides = with_master(settings, seat)}, engine,

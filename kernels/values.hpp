@@ -16,6 +16,10 @@ struct Stretch {
   std::ptrdiff_t origin = 0; ///< the position that lies at the start
 };
 
+/// Has the processor fetch the elements at these positions, while it works on something else. Changes nothing.
+void prefetch(const std::byte* start, Stretch stretch, std::span<const std::uint16_t> positions,
+              std::size_t size) noexcept;
+
 /// out[i] = the element at positions[i].
 void gather(const std::byte* start, Stretch stretch, std::span<const std::uint16_t> positions, std::size_t size,
             std::byte* out) noexcept;

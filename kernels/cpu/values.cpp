@@ -17,6 +17,13 @@ std::ptrdiff_t offset(Stretch stretch, std::uint16_t position) noexcept {
 
 } // namespace
 
+void prefetch(const std::byte* start, Stretch stretch, std::span<const std::uint16_t> positions,
+              std::size_t size) noexcept {
+  const std::ptrdiff_t step = stretch.stride * static_cast<std::ptrdiff_t>(size);
+  for (const std::uint16_t position : positions)
+    __builtin_prefetch(start + (position - stretch.origin) * step);
+}
+
 void gather(const std::byte* start, Stretch stretch, std::span<const std::uint16_t> positions, std::size_t size,
             std::byte* out) noexcept {
   by_size(size, [&](auto element) {

@@ -77,10 +77,11 @@ struct Stage::Binding {
   const layout::Block* block;
   std::byte* local;
   Walk walk;
+  Walk ahead; ///< the same, for what is looked at next
   Shape shape;
 
   explicit Binding(const BoundBlock& bound)
-    : block(bound.block), local(bound.local), walk(*bound.block), shape(shape_of(*bound.block, walk)) {}
+    : block(bound.block), local(bound.local), walk(*bound.block), ahead(walk), shape(shape_of(*bound.block, walk)) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return size_of(block->dtype); }
   [[nodiscard]] std::byte* at(layout::Index element) const noexcept {
@@ -217,22 +218,26 @@ Result<Digest> Stage::add(std::uint32_t block, const PieceView& piece) {
   return piece.kind == PieceKind::values ? add_range(block, piece) : add_changes(block, piece);
 }
 
-/// A tile part, decoded.
+/// A tile part, decoded: all that its record says.
 struct Stage::Decoded {
   TilePositions positions;
+  UlpValues ulp;
+};
+
+/// What memory holds of a tile part, and what it is to hold.
+struct Stage::Held {
   TileValues before;
   TileValues after;
-  UlpValues ulp;
 };
 
 Result<Digest> Stage::add_range(std::uint32_t block, const PieceView& piece) {
   const std::size_t size = bindings_[block].size();
-  Decoded decoded;
+  Held held;
   Digest change = 0;
   Result<void> room;
   for_each_tile_part(piece.first, piece.first + piece.elements, [&](std::uint64_t first, std::size_t span) {
     if (room)
-      room = add_whole(block, first, span, piece.values.data() + (first - piece.first) * size, decoded, change);
+      room = add_whole(block, first, span, piece.values.data() + (first - piece.first) * size, nullptr, held, change);
   });
   if (!room)
     return pass_on(std::move(room));
@@ -260,31 +265,55 @@ Result<void> Stage::add_values(std::uint32_t block, std::uint64_t first, std::ui
 Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
   Binding& binding = bindings_[block];
   const std::size_t size = binding.size();
-  Decoded decoded;
+  // One tile part behind: what memory holds of it comes into the cache while the next one's record is decoded.
+  struct Part {
+    std::uint64_t first = 0;
+    std::size_t span = 0; ///< 0: there is none
+    std::size_t changes = 0;
+    const std::byte* raw = nullptr; ///< values as they are; null in the ulp lane
+  };
+  std::array<Decoded, 2> decoded;
+  std::size_t turn = 0;
+  Part part;
+  Held held;
   Digest change = 0;
   Result<void> room;
   std::uint64_t bad = piece.first + piece.elements;
+  const auto add = [&](const Decoded& places) {
+    const bool listed = binding.lists(part.changes, part.span);
+    if (listed)
+      room = reserve_listing(piece.changed);
+    if (room && part.changes == part.span && !listed)
+      room = add_whole(block, part.first, part.span, part.raw, &places.ulp, held, change);
+    else if (room)
+      room = add_some(block, part.first, part.changes, listed, part.raw, places, held, change);
+    return room.has_value();
+  };
   const auto stage = [&](std::uint64_t first, std::size_t span, const TileHead& head, std::span<const std::byte> record,
                          std::uint64_t index) {
     bad = first;
-    if (!read_record(piece.kind, head, record, span, size, decoded.positions, decoded.ulp))
+    Decoded& next = decoded[turn];
+    if (!read_record(piece.kind, head, record, span, size, next.positions, next.ulp))
       return false;
-    const std::byte* raw = nullptr; // values as they are; null in the ulp lane
+    if (head.changes < span) // what goes by runs the processor foresees
+      for_each_run_of(binding.ahead, first, std::span<const std::uint16_t>(next.positions).first(head.changes),
+                      [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t) {
+                        kernels::prefetch(binding.at(run.local), {binding.walk.local_stride(), origin}, group, size);
+                      });
+    turn ^= 1;
+    if (part.span != 0 && !add(decoded[turn]))
+      return false;
+    part = {first, span, head.changes, nullptr};
     if (!head.ulp)
-      raw = piece.kind == PieceKind::ulp_delta ? record.last(head.changes * size).data()
-                                               : piece.values.data() + index * size;
-    const bool listed = binding.lists(head.changes, span);
-    if (listed)
-      room = reserve_listing(piece.changed);
-    if (room && head.changes == span && !listed)
-      room = add_whole(block, first, span, raw, decoded, change);
-    else if (room)
-      room = add_some(block, first, head.changes, listed, raw, decoded, change);
-    return room.has_value();
+      part.raw = piece.kind == PieceKind::ulp_delta ? record.last(head.changes * size).data()
+                                                    : piece.values.data() + index * size;
+    return true;
   };
   const bool valid = for_each_record(piece, stage);
   if (!valid && room)
     return tl::make_unexpected(bad_record(piece, bad));
+  if (room && part.span != 0)
+    add(decoded[turn ^ 1]);
   if (room)
     room = add_listing(block);
   if (!room)
@@ -292,9 +321,9 @@ Result<Digest> Stage::add_changes(std::uint32_t block, const PieceView& piece) {
   return change;
 }
 
-/// A tile part of which every element changed, by runs. `raw` are its values, null where they are in the ulp lane.
+/// A tile part of which every element changed, by runs. `raw` are its values; else they are in the ulp lane.
 Result<void> Stage::add_whole(std::uint32_t block, std::uint64_t first, std::size_t span, const std::byte* raw,
-                              Decoded& decoded, Digest& change) {
+                              const UlpValues* ulp, Held& held, Digest& change) {
   Binding& binding = bindings_[block];
   Walk& walk = binding.walk;
   const std::size_t size = binding.size();
@@ -306,20 +335,20 @@ Result<void> Stage::add_whole(std::uint32_t block, std::uint64_t first, std::siz
                      });
   };
   if (!dense && (digests_ || raw == nullptr))
-    pack(decoded.before.data());
+    pack(held.before.data());
   if (raw == nullptr) {
     if (dense)
-      pack(decoded.after.data());
+      pack(held.after.data());
     else
-      std::memcpy(decoded.after.data(), decoded.before.data(), span * size);
-    add_ulp(decoded.ulp, span, binding.block->dtype, decoded.after.data());
+      std::memcpy(held.after.data(), held.before.data(), span * size);
+    add_ulp(*ulp, span, binding.block->dtype, held.after.data());
   }
-  const std::byte* values = raw != nullptr ? raw : decoded.after.data();
+  const std::byte* values = raw != nullptr ? raw : held.after.data();
   if (digests_)
     for_each_stretch(binding.local, walk, first, span, size,
                      [&](const std::byte* memory, std::uint64_t slot, std::uint64_t at, std::size_t count) {
                        change += kernels::digest_change_of_run(slot, walk.slot_stride(), count, size,
-                                                               dense ? memory : decoded.before.data() + at * size,
+                                                               dense ? memory : held.before.data() + at * size,
                                                                values + at * size);
                      });
   return add_values(block, first, span, values);
@@ -327,12 +356,12 @@ Result<void> Stage::add_whole(std::uint32_t block, std::uint64_t first, std::siz
 
 /// A tile part of which some elements changed, at decoded positions.
 Result<void> Stage::add_some(std::uint32_t block, std::uint64_t first, std::size_t changes, bool listed,
-                             const std::byte* raw, Decoded& decoded, Digest& change) {
+                             const std::byte* raw, const Decoded& decoded, Held& held, Digest& change) {
   Binding& binding = bindings_[block];
   Walk& walk = binding.walk;
   const std::size_t size = binding.size();
   const auto positions = std::span<const std::uint16_t>(decoded.positions).first(changes);
-  std::byte* before = decoded.before.data();
+  std::byte* before = held.before.data();
   if (digests_ || raw == nullptr)
     for_each_run_of(
       walk, first, positions,
@@ -340,10 +369,10 @@ Result<void> Stage::add_some(std::uint32_t block, std::uint64_t first, std::size
         kernels::gather(binding.at(run.local), {walk.local_stride(), origin}, group, size, before + at * size);
       });
   if (raw == nullptr) {
-    std::memcpy(decoded.after.data(), before, changes * size);
-    add_ulp(decoded.ulp, changes, binding.block->dtype, decoded.after.data());
+    std::memcpy(held.after.data(), before, changes * size);
+    add_ulp(decoded.ulp, changes, binding.block->dtype, held.after.data());
   }
-  const std::byte* values = raw != nullptr ? raw : decoded.after.data();
+  const std::byte* values = raw != nullptr ? raw : held.after.data();
   Result<void> room;
   for_each_run_of(walk, first, positions,
                   [&](const Run& run, std::ptrdiff_t origin, std::span<const std::uint16_t> group, std::size_t at) {
@@ -453,21 +482,33 @@ Result<void> Stage::add_listing(std::uint32_t block) {
   return {};
 }
 
-/// Calls visit(record, its binding, its bytes) for each, in the order in which they were added.
+/// Calls visit(record, its binding, its bytes) for each, in the order in which they were added. What memory holds of a
+/// tile comes into the cache while the record before it is visited.
 template <class Visit>
 void Stage::visit_records(Visit&& visit) {
-  for (std::size_t s = 0; s < slabs_.size() && s <= current_; ++s)
+  for (std::size_t s = 0; s < slabs_.size() && s <= current_; ++s) {
+    const auto record_at = [&](std::size_t at) {
+      return std::launder(reinterpret_cast<const Record*>(slabs_[s].bytes.get() + at));
+    };
     for (std::size_t at = 0; at < slabs_[s].used;) {
-      std::byte* begin = slabs_[s].bytes.get() + at;
-      const Record& record = *std::launder(reinterpret_cast<const Record*>(begin));
+      const Record& record = *record_at(at);
       Binding& binding = bindings_[record.block];
-      visit(record, binding, begin + sizeof(Record));
       const auto form = static_cast<Form>(record.form);
       const std::size_t place = form == Form::tile     ? sizeof(std::uint16_t)
                                 : form == Form::listed ? listed_bytes
                                                        : std::size_t{0};
+      std::byte* bytes = slabs_[s].bytes.get() + at + sizeof(Record);
       at += sizeof(Record) + payload(place + binding.size(), record.count);
+      if (at < slabs_[s].used)
+        if (const Record& next = *record_at(at); static_cast<Form>(next.form) == Form::tile) {
+          const Binding& there = bindings_[next.block];
+          const std::span positions(reinterpret_cast<const std::uint16_t*>(&next + 1), next.count);
+          kernels::prefetch(there.at(next.local), {there.walk.local_stride(), positions.front()}, positions,
+                            there.size());
+        }
+      visit(record, binding, bytes);
     }
+  }
 }
 
 /// A record's places and values, taken apart: calls tile(start, stretch, slot, positions, values), listed(start,

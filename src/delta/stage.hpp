@@ -56,15 +56,16 @@ private:
   struct Slab;
   struct Listing;
   struct Decoded;
+  struct Held;
   enum class Form : std::uint32_t;
 
   Result<Record*> open(Form form, std::uint32_t block, std::size_t element_bytes, std::size_t wanted);
   Result<Digest> add_range(std::uint32_t block, const PieceView& piece);
   Result<Digest> add_changes(std::uint32_t block, const PieceView& piece);
   Result<void> add_whole(std::uint32_t block, std::uint64_t first, std::size_t span, const std::byte* raw,
-                         Decoded& decoded, Digest& change);
+                         const UlpValues* ulp, Held& held, Digest& change);
   Result<void> add_some(std::uint32_t block, std::uint64_t first, std::size_t changes, bool listed,
-                        const std::byte* raw, Decoded& decoded, Digest& change);
+                        const std::byte* raw, const Decoded& decoded, Held& held, Digest& change);
   Result<void> add_values(std::uint32_t block, std::uint64_t first, std::uint64_t count, const std::byte* values);
   Result<void> add_tile(std::uint32_t block, const Run& run, std::ptrdiff_t origin,
                         std::span<const std::uint16_t> positions, const std::byte* values);

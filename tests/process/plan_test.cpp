@@ -312,6 +312,12 @@ TEST_CASE("peers that an in-process transport joins share a process") {
   std::vector<std::string> both = gather;
   both.insert(both.end(), sender.begin(), sender.end());
 
+  CHECK(c.json(both).at("connections") == 0);
+  CHECK(c.json(gather).at("connections") == 2 * 2);
+  CHECK_THAT(c.plan(both).out, Contains("nobody listens"));
+  CHECK_THAT(c.plan(gather).out, Contains("for 4 connections: control and data of each worker."));
+  CHECK_THAT(c.plan(sender).out, Contains("for 2 connections: control and data of each other rank."));
+
   const Json ranks = c.json(gather);
   REQUIRE(ranks.at("memory").at("processes").size() == 2);
   CHECK(ranks.at("memory").at("processes").at(0).at("holds") == Json({"root", "ranks"}));

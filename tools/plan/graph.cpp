@@ -14,7 +14,10 @@ public:
     graph_.ranks = static_cast<std::uint32_t>(topology.trainer.mesh.size());
     graph_.workers = static_cast<std::uint32_t>(topology.worker.mesh.size());
     graph_.replicas = static_cast<std::uint32_t>(graph_.workers / topology.workers_per_replica());
-    graph_.connections = 2 * (graph_.ranks - 1 + graph_.workers);
+    if (medium_of(topology.actors.gather_queue.transport) == Medium::tcp)
+      graph_.connecting_ranks = graph_.ranks - 1;
+    if (medium_of(topology.actors.sender.transport) == Medium::tcp)
+      graph_.connecting_workers = graph_.workers;
   }
 
   Graph build() {

@@ -62,9 +62,12 @@ struct Graph {
   std::uint32_t replicas = 1;
   std::vector<Node> nodes;
   std::vector<Arrow> arrows; ///< in the order of the flow
-  /// Connections that the root accepts: a control and a data connection for each other rank and each worker.
-  std::uint32_t connections = 0;
+  /// Who connects to the root over a socket: those that are not in its process.
+  std::uint32_t connecting_ranks = 0;
+  std::uint32_t connecting_workers = 0;
 
+  /// That the root accepts: each has one for control and one for data.
+  [[nodiscard]] std::uint32_t connections() const noexcept { return 2 * (connecting_ranks + connecting_workers); }
   [[nodiscard]] std::uint32_t count(Peers peers) const noexcept;
 };
 

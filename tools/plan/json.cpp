@@ -150,7 +150,7 @@ std::string json_of(const Account& account) {
     {"worker",
      {{"workers", graph.workers}, {"replicas", graph.replicas}, {"mesh", mesh_json(account.topology.worker.mesh)}}},
     {"master", text_or_null(account.topology.transport.master)},
-    {"connections", graph.connections},
+    {"connections", graph.connections()},
     {"actors", actors_json(graph)},
     {"arrows", arrows_json(graph)},
     {"memory", memory_json(account)},

@@ -152,11 +152,7 @@ private:
                         (graph_.workers == 1 ? "" : "each of ") + name_of(graph_, Peers::workers),
                         left.size() + right.size() - 2, to_memory);
     say_threads();
-    out_ += wrapped(fmt::format("Rank 0 listens at {} for {}: control and data of each other rank and of each worker.",
-                                topology_.transport.master.empty() ? "DELTAWIRE_MASTER (transport.master is not set)"
-                                                                   : topology_.transport.master,
-                                plural(graph_.connections, "connection")),
-                    "  ", "  ");
+    say_connections();
   }
 
   /// The arrow of this number, down from one kind of peer to another.
@@ -164,6 +160,23 @@ private:
     const std::string indent(column + 2, ' '); // under the third letter of the actor
     const Arrow& arrow = *arrows_[std::stoul(number) - 1].arrow;
     out_ += fmt::format("{0}|{1} ({2})\n{0}v\n", indent, number, to_string(arrow.over));
+  }
+
+  void say_connections() {
+    if (graph_.connections() == 0) {
+      out_ += "  All of them meet in one process: nobody listens.\n";
+      return;
+    }
+    const std::string& master = topology_.transport.master;
+    std::vector<std::string_view> peers;
+    if (graph_.connecting_ranks > 0)
+      peers.emplace_back("of each other rank");
+    if (graph_.connecting_workers > 0)
+      peers.emplace_back("of each worker");
+    out_ += wrapped(fmt::format("Rank 0 listens at {} for {}: control and data {}.",
+                                master.empty() ? "DELTAWIRE_MASTER (transport.master is not set)" : master,
+                                plural(graph_.connections(), "connection"), fmt::join(peers, " and ")),
+                    "  ", "  ");
   }
 
   void say_threads() {

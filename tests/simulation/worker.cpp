@@ -26,7 +26,10 @@ std::string text(const wire::Agreed& m) {
                      m.delivery, m.target);
 }
 std::string text(const auto& m) {
-  return fmt::format("{} of delivery {}", wire::type_name(m.type), m.delivery);
+  if constexpr (requires { m.audit; })
+    return fmt::format("{} of audit {}", wire::type_name(m.type), m.audit);
+  else
+    return fmt::format("{} of delivery {}", wire::type_name(m.type), m.delivery);
 }
 
 } // namespace
@@ -136,6 +139,11 @@ void Worker::show() {
 
 // Deliveries
 // ---------------------------------------------------------------------------------------------------------------
+
+void Worker::take(const auto& message) {
+  throw Violation(Clause::order,
+                  fmt::format("worker {} is told {}, and nobody asked for an audit", index_, text(message)));
+}
 
 void Worker::receive(Link& link, const sync::RootDelivery::Message& message) {
   if (&link != link_)

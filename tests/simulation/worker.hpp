@@ -100,6 +100,7 @@ private:
   void take(const wire::Release& message);
   void take(const wire::Undo& message);
   void take(const wire::Settle& message);
+  void take(const auto& message); ///< of an audit, which no job here asks for
   void serve();
   void show();
   void say(Answer answer);

@@ -69,15 +69,17 @@ void Trainer::hello(std::uint32_t worker, Link& link, std::uint64_t incarnation,
     need(agreement_.rejoin({wire::Role::worker, wire::Channel::control, worker, job_.workers(), incarnation, 1}));
     return send_compiled(worker, link);
   }
-  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
-    if (const auto welcome = agreement_.hello({wire::Role::worker, channel, worker, job_.workers(), incarnation, 1});
-        !welcome) { // its predecessor is still there: it is turned away, and comes again
-      link.cut = true;
-      link.control.keep(0);
-      return;
-    }
+  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data}) {
+    const auto welcome = agreement_.hello({wire::Role::worker, channel, worker, job_.workers(), incarnation, 1});
+    need(welcome);
+    if (*welcome == sync::AgreementRoot::Welcome::in_place && links_[worker] != nullptr)
+      links_[worker]->cut = true; // its predecessor seems to be there still
+  }
   links_[worker] = &link;
+  const bool again = agreement_.planned();
   need(agreement_.declare(wire::Role::worker, worker, declaration));
+  if (again)
+    send_compiled(worker, link);
   agree();
 }
 
@@ -182,6 +184,8 @@ void Trainer::on_answer(std::uint32_t worker, Link& link, const Answer& answer) 
 
 void Trainer::agreed(std::uint32_t worker, Link& link, const wire::Agreed& standing) {
   if (!running_) {
+    if (&link != links_[worker])
+      return; // of a process that was replaced
     need(agreement_.agreed(wire::Role::worker, worker, standing));
     return agree();
   }
@@ -202,7 +206,7 @@ void Trainer::lost(std::uint32_t worker, Link& link) {
     return carry_out(
       delivery_->lost(worker, Failure{Code::peer_failed, fmt::format("worker {} is gone", worker)}, network_.now()));
   links_[worker] = nullptr;
-  over_ = over_ || !agreement_.left(worker); // too late for another one: the session fails
+  agreement_.left(worker);
 }
 
 // A rank's program

@@ -64,7 +64,10 @@ public:
   Worker& operator=(const Worker&) = delete;
 
   // Its connection. What comes from another link than its own is ignored.
-  void connect(Link& link) { link_ = &link; }
+  void connect(Link& link) {
+    link_ = &link;
+    ++incarnation_;
+  }
   void agree(Link& link, std::uint64_t session, std::shared_ptr<const Compiled> compiled);
   void receive(Link& link, const sync::RootDelivery::Message& message);
   void flush(Link& link, std::uint64_t delivery, std::uint64_t sequence, const Payload& payload);
@@ -113,7 +116,7 @@ private:
   layout::Declaration declaration_;
   std::vector<std::size_t> offsets_; ///< in memory, by declared parameter
   std::vector<Bits> memory_;
-  std::uint64_t incarnation_ = 1;
+  std::uint64_t incarnation_ = 1; ///< of its process, and of each attempt to connect
   Link* link_ = nullptr;
   sync::WorkerProtocol protocol_;
   std::shared_ptr<const Compiled> compiled_, next_compiled_;

@@ -1,6 +1,8 @@
 #include "actors/applier.hpp"
 
 #include "actors/metered.hpp"
+#include "sync/naming.hpp"
+#include "telemetry/log.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -62,8 +64,8 @@ void forget_delivery(ApplierState& state) {
 
 /// Tells the root that a message about `delivery` could not be followed.
 void refuse(ApplierState& state, const Failure& failure, std::uint64_t delivery) {
-  const std::string message = fmt::format("worker {}: {}", state.work->worker, failure.message);
-  state.control->send(wire::Failed{failure.code, message, delivery});
+  const Failure named = sync::naming(wire::Role::worker, state.work->worker, failure);
+  state.control->send(wire::Failed{named.code, named.message, delivery});
 }
 
 /// The same; if it is the delivery that is running, it is given up, and undone by the root's order.
@@ -96,6 +98,7 @@ void show_standing(const ApplierState& state) {
 /// that was undone, must not find what was true before.
 Result<void> pause(ApplierState& state) {
   show_standing(state);
+  state.paused = true; // however far the hook gets
   auto paused = run_hook("on_pause", [&] {
     if (state.work->on_pause)
       state.work->on_pause();
@@ -386,6 +389,7 @@ Result<void> serve(ApplierState& state) {
   const Version version = state.protocol.version();
   state.work->version.store(version, std::memory_order_release);
   show_standing(state);
+  state.paused = false;
   return run_hook("on_commit", [&] {
     if (state.work->on_commit)
       state.work->on_commit(version, changes);
@@ -415,27 +419,45 @@ bool holds_what_it_serves(ApplierState& state) {
   return right;
 }
 
-void undo(Self self, const wire::Undo& message) {
-  ApplierState& state = self->state;
-  auto undoing = state.protocol.undo(message);
-  if (!undoing)
-    return fail_delivery(self, undoing.error(), message.delivery);
-  if (undoing->exchange_back)
+/// The delivery has ended without its target, whoever ended it: memory, version and standing are what they were before
+/// it, or nothing where nothing whole is left.
+void take_back(ApplierState& state, bool exchange_back) {
+  if (exchange_back)
     state.stage->exchange({});
   const bool suspect = state.suspect;
   forget_delivery(state);
   // A delivery whose digests came out wrong may have met memory that somebody else has written to: no later one would
   // fare better, so that only a seed helps.
-  if (suspect && state.protocol.state() == sync::WorkerState::serving && !holds_what_it_serves(state)) {
+  if (suspect && state.protocol.state() == sync::WorkerState::serving && !holds_what_it_serves(state))
     state.protocol.spoiled();
-    undoing->answer.version = 0;
-    state.work->version.store(0, std::memory_order_release);
-    show_standing(state); // before the root can tell anybody
-  }
   state.paused_ns = 0;
-  if (state.protocol.version() == 0) // a seed that the engine did not wait for, too
-    state.work->version.store(0, std::memory_order_release);
+  state.work->version.store(state.protocol.version(), std::memory_order_release);
+  show_standing(state); // before anybody is told
+}
+
+/// Then its engine may go on, where it was made to pause and serves something.
+Result<void> resume(ApplierState& state) {
+  const Version version = state.protocol.version();
+  if (version == 0 || !std::exchange(state.paused, false))
+    return {};
+  return run_hook("on_resume", [&] {
+    if (state.work->on_resume)
+      state.work->on_resume(version);
+  });
+}
+
+void undo(Self self, const wire::Undo& message) {
+  ApplierState& state = self->state;
+  auto undoing = state.protocol.undo(message);
+  if (!undoing)
+    return fail_delivery(self, undoing.error(), message.delivery);
+  take_back(state, undoing->exchange_back);
+  if (state.protocol.version() == 0)
+    undoing->answer.version = 0;
   tell_engine(state, Code::peer_failed, state.protocol.target(), message.reason);
+  // It serves the version either way; an engine that does not go on is a failed worker.
+  if (const auto told = resume(state); !told)
+    refuse(state, told.error(), 0);
   state.control->send(undoing->answer, message.delivery);
 }
 
@@ -500,23 +522,29 @@ void take_agreement(ApplierState& state) {
   index_blocks(state);
 }
 
-void root_lost(ApplierState& state, const RootLost& lost) {
+/// What is applied is in doubt from here on; what is not is given up.
+void part_from_root(ApplierState& state) {
   state.control.reset();
+  const bool exchange_back = state.protocol.root_lost();
+  if (!state.protocol.unsettled())
+    return take_back(state, exchange_back);
+  // Nobody knows which of two versions the replica will serve.
+  state.work->version.store(0, std::memory_order_release);
+  show_standing(state);
+}
+
+void root_lost(ApplierState& state, const RootLost& lost) {
   const std::uint64_t target = state.protocol.target();
-  if (state.protocol.root_lost())
-    state.stage->exchange({});
-  if (state.protocol.unsettled()) {
-    // Nobody knows yet which of two versions the replica will serve.
-    state.work->version.store(0, std::memory_order_release);
-    if (lost.last) // until then the engine waits for the next root's word
-      tell_engine(state, lost.why.code, target, lost.why.message + "; it is in doubt");
-    return;
-  }
-  forget_delivery(state);
-  state.paused_ns = 0;
-  if (state.protocol.version() == 0)
-    state.work->version.store(0, std::memory_order_release);
-  tell_engine(state, lost.why.code, target, lost.why.message);
+  part_from_root(state);
+  const bool in_doubt = state.protocol.unsettled();
+  if (!in_doubt)
+    tell_engine(state, lost.why.code, target, lost.why.message);
+  else if (lost.last) // until then the engine waits for the next root's word
+    tell_engine(state, lost.why.code, target, lost.why.message + "; it is in doubt");
+  if (lost.then)
+    lost.then(in_doubt);
+  if (const auto told = in_doubt ? Result<void>{} : resume(state); !told) // no root is there to hear of it
+    telemetry::log(sync::naming(wire::Role::worker, state.work->worker, told.error()).message);
 }
 
 void root_met(ApplierState& state, const RootMet& met) {
@@ -537,11 +565,9 @@ void settle(Self self, const wire::Settle& message) {
   if (settled->released) {
     told = serve(state);
   } else {
-    if (settled->exchange_back)
-      state.stage->exchange({});
-    forget_delivery(state);
-    state.work->version.store(state.protocol.version(), std::memory_order_release);
+    take_back(state, settled->exchange_back);
     tell_engine(state, Code::peer_failed, state.protocol.target(), "the next trainer's word is to undo it");
+    told = resume(state);
   }
   state.paused_ns = 0;
   take_agreement(state);
@@ -618,10 +644,7 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
       on_frame(self, frame);
       show_standing(self->state);
     },
-    [self](const RootLost& lost) {
-      root_lost(self->state, lost);
-      show_standing(self->state);
-    },
+    [self](const RootLost& lost) { root_lost(self->state, lost); },
     [self](const RootMet& met) { root_met(self->state, met); },
     [self](EngineCommits) {
       if (!self->state.control)
@@ -630,6 +653,7 @@ ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work,
       show_standing(self->state);
     },
     [self](Stop) {
+      part_from_root(self->state); // no hook is called any more: version and status tell
       tell_engine(self->state, Code::call_order, self->state.protocol.target(), "the subscriber was closed");
       self->state.stage.reset();
       self->state.control.reset();

@@ -59,6 +59,7 @@ struct WorkerWork {
   bool verify = true; ///< digests of what is staged and written are checked
   std::function<void()> on_pause;
   std::function<void(Version, std::span<const Change>)> on_commit;
+  std::function<void(Version)> on_resume;
   std::shared_ptr<EngineLoop> engine; ///< asked in place of on_pause; null where the engine has hooks
   std::atomic<Version> version{0};    ///< served; read by the facade
   Standing standing;
@@ -97,6 +98,7 @@ struct ApplierState {
   std::vector<std::uint64_t> written; ///< elements, by parameter
   wire::Span staging, committing;
   std::int64_t paused_ns = 0;
+  bool paused = false; ///< by on_pause, and neither on_commit nor on_resume came since
   /// Where the engine commits in its own loop: what is done once it does. A seed is then written, a delta exchanged.
   std::optional<std::variant<wire::Ready, wire::Commit>> asked;
   telemetry::HighWater high_water;

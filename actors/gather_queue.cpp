@@ -198,8 +198,7 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   }
   case static_cast<std::uint16_t>(wire::FrameType::round): {
     if (auto checked = wire::check_payload(frame.header, *frame.body); !checked)
-      return report(self,
-                    Failure{checked.error().code, fmt::format("{}: {}", frame.port->name(), checked.error().message)});
+      return report(self, frame.port->naming(checked.error()));
     share_arrived(self, rank, frame.header.delivery, frame.header.sequence, frame.body);
     break;
   }

@@ -238,6 +238,7 @@ struct WorkerSilent {
 /// All workers have agreed: what they bring along, by worker.
 struct WorkersMet {
   std::vector<wire::Agreed> standing;
+  std::vector<std::shared_ptr<Port>> control, data; ///< by worker: one may have come anew since the Sender was spawned
 };
 /// A worker that was lost, or a new process of it, has agreed.
 struct WorkerJoined {
@@ -255,6 +256,8 @@ struct UpdateOver {
 struct RootLost {
   Failure why;
   bool last = false; ///< no other one will be met
+  /// Called once version and status are what memory holds. `in_doubt`: what is applied was not released.
+  std::function<void(bool in_doubt)> then{};
 };
 /// A root is there again, the same or the next one, and has sent its agreement: consent, and go on with it.
 struct RootMet {

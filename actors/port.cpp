@@ -1,6 +1,6 @@
 #include "actors/port.hpp"
 
-#include "sync/agreement.hpp"
+#include "sync/naming.hpp"
 
 namespace deltawire::actors {
 
@@ -69,6 +69,16 @@ std::string Port::name() const {
   return fmt::format("{} ({})", sync::peer_name(role_, index_), connection_->peer());
 }
 
+Failure Port::naming(const Failure& reason) const {
+  if (identified())
+    return sync::naming(role_, index_, reason, connection_->peer());
+  // Nobody knows who it is: its address is its name, and the transport's reasons begin with that.
+  const std::string address = connection_->peer();
+  if (reason.message.starts_with(address) || reason.message.starts_with(name()))
+    return reason;
+  return {reason.code, fmt::format("{}: {}", name(), reason.message)};
+}
+
 std::uint64_t Port::send_encoded(std::uint16_t type, std::shared_ptr<const Bytes> payload, std::uint64_t delivery) {
   wire::FrameHeader header;
   header.type = type;
@@ -110,9 +120,7 @@ void Port::on_frame(transport::Incoming&& incoming) {
   frames_.fetch_add(1, std::memory_order_relaxed);
   if (auto* traffic = this->traffic())
     traffic->received.add(incoming.header.size() + incoming.body.size());
-  const auto refuse = [this](const Failure& failure) {
-    connection_->abort(Failure{failure.code, fmt::format("{}: {}", name(), failure.message)});
-  };
+  const auto refuse = [this](const Failure& failure) { connection_->abort(naming(failure)); };
   if (incoming.header.size() != wire::header_bytes)
     return refuse(Failure{Code::internal, "the transport delivered a header of another length"});
   const auto header = wire::read_header(std::span<const std::byte, wire::header_bytes>(incoming.header));

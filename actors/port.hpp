@@ -53,6 +53,8 @@ public:
   [[nodiscard]] wire::Channel channel() const noexcept { return channel_; }
   /// "rank 2 (127.0.0.1:41234)"
   [[nodiscard]] std::string name() const;
+  /// A reason about this peer, which names it in front: once, however often it is said (sync/naming.hpp).
+  [[nodiscard]] Failure naming(const Failure& reason) const;
 
   /// From now on frames of another session are refused, and ours carry it.
   void join_session(std::uint64_t session) noexcept { session_.store(session, std::memory_order_release); }
@@ -100,7 +102,7 @@ template <class Message>
 [[nodiscard]] Result<Message> decode(const FrameArrived& frame) {
   auto message = wire::decode<Message>(*frame.body);
   if (!message)
-    return fail(message.error().code, "{}: {}", frame.port->name(), message.error().message);
+    return tl::make_unexpected(frame.port->naming(message.error()));
   return message;
 }
 

@@ -617,7 +617,12 @@ SenderActor::behavior_type sender(Self self, std::shared_ptr<RankWork> work, Wor
       if (closed.port == state.ports.control[worker] || closed.port == state.ports.data[worker])
         carry_out(self, state.delivery->lost(worker, closed.reason, telemetry::now_ns()));
     },
-    [self](const WorkersMet& met) { carry_out(self, self->state.delivery->met(met.standing)); },
+    [self](const WorkersMet& met) {
+      SenderState& state = self->state;
+      state.ports.control = met.control;
+      state.ports.data = met.data;
+      carry_out(self, state.delivery->met(met.standing));
+    },
     [self](const WorkerJoined& joined) {
       SenderState& state = self->state;
       state.ports.control[joined.worker] = joined.control;

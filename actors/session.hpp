@@ -135,6 +135,7 @@ struct WorkerSetup {
   std::vector<HeldTensor> tensors;
   std::function<void()> on_pause;
   std::function<void(Version, std::span<const Change>)> on_commit;
+  std::function<void(Version)> on_resume;
   std::shared_ptr<EngineLoop> engine; ///< the engine commits in its own loop; null: by the hooks
   std::shared_ptr<Networks> networks;
   std::shared_ptr<SessionStatus> status;

@@ -133,6 +133,11 @@ void Subscriber::on_commit(std::function<void(Version, std::span<const Change>)>
   implementation_->setup->on_commit = std::move(hook);
 }
 
+void Subscriber::on_resume(std::function<void(Version)> hook) {
+  implementation_->for_hooks("on_resume()");
+  implementation_->setup->on_resume = std::move(hook);
+}
+
 void Subscriber::start() {
   Implementation& self = *implementation_;
   self.before_start("start()");

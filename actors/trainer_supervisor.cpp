@@ -396,16 +396,29 @@ void agree(Self self) {
     (void)state.agreement->agreed(wire::Role::rank, 0);
   }
   if (state.agreement->all_agreed()) {
-    self->send(state.colleagues->sender, WorkersMet{state.agreement->standing()});
+    self->send(state.colleagues->sender,
+               WorkersMet{state.agreement->standing(), state.worker_control, state.worker_data});
     send_to_all(self, wire::Connected{});
     running(self);
   }
 }
 
 void turn_away(Self self, const std::shared_ptr<Port>& port, const Failure& failure) {
-  self->state.refused.note(fmt::format("{}: {}", port->name(), failure.message));
+  self->state.refused.note(port->naming(failure).message);
   port->send(wire::Refused{failure.code, failure.message});
   port->close();
+}
+
+Failure declares_otherwise(std::uint32_t worker) {
+  return {Code::disagreement, fmt::format("worker {} declares other parameters than its predecessor did when the "
+                                          "session began: bind the same ones, or restart the session",
+                                          worker)};
+}
+
+Failure replaced(std::uint32_t worker) {
+  return {Code::peer_failed, fmt::format("worker {}: another process has taken its place: it was restarted, or two "
+                                         "processes have the same index",
+                                         worker)};
 }
 
 // Workers that join a running session
@@ -439,11 +452,7 @@ void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorSta
   const std::uint32_t worker = frame.port->index();
   if (frame.header.type == wire::DeclareWorker::type && joining.control == frame.port && joining.data) {
     if (wire::checksum(*frame.body) != state.agreed[worker].declaration)
-      return turn_away(
-        self, frame.port,
-        Failure{Code::disagreement, fmt::format("worker {} declares other parameters than its predecessor did when the "
-                                                "session began: bind the same ones, or restart the session",
-                                                worker)});
+      return turn_away(self, frame.port, declares_otherwise(worker));
     joining.control->send_encoded(wire::Agreement::type, state.agreed[worker].agreement);
     return;
   }
@@ -452,10 +461,9 @@ void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorSta
     if (!agreed)
       return frame.port->abort(agreed.error());
     // A predecessor whose connections are still open is not there any more.
-    const Failure replaced{Code::peer_failed, fmt::format("worker {}: another process has taken its place", worker)};
     for (const auto& port : {state.worker_control[worker], state.worker_data[worker]}) {
-      self->send(state.colleagues->sender, PortClosed{port, replaced});
-      port->abort(replaced);
+      self->send(state.colleagues->sender, PortClosed{port, replaced(worker)});
+      port->abort(replaced(worker));
     }
     state.worker_control[worker] = joining.control;
     state.worker_data[worker] = joining.data;
@@ -469,6 +477,17 @@ void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorSta
                                                                wire::type_name(frame.header.type))});
 }
 
+/// Before the session runs: a worker's process has come in the place of another one, which may be half gone, and may
+/// be a second one by mistake: it is told.
+void replace(Self self, std::uint32_t worker) {
+  TrainerSupervisorState& state = self->state;
+  const auto control = std::exchange(state.worker_control[worker], nullptr);
+  const auto data = std::exchange(state.worker_data[worker], nullptr);
+  turn_away(self, control ? control : data, replaced(worker));
+  if (control && data)
+    data->abort(replaced(worker));
+}
+
 void on_hello(Self self, const FrameArrived& frame) {
   TrainerSupervisorState& state = self->state;
   const auto hello = decode<wire::Hello>(frame);
@@ -477,8 +496,11 @@ void on_hello(Self self, const FrameArrived& frame) {
       Failure{Code::invalid_input, fmt::format("{} did not introduce itself", frame.port->name())});
   if (state.phase != Phase::connecting)
     return on_late_hello(self, frame.port, *hello);
-  if (const auto welcome = state.agreement->hello(*hello); !welcome)
+  const auto welcome = state.agreement->hello(*hello);
+  if (!welcome)
     return turn_away(self, frame.port, welcome.error());
+  if (*welcome == sync::AgreementRoot::Welcome::in_place)
+    replace(self, hello->index);
   frame.port->identify(hello->role, hello->index, hello->channel);
   const bool control = hello->channel == wire::Channel::control;
   if (hello->role == wire::Role::rank)
@@ -498,11 +520,20 @@ void on_root_frame(Self self, const FrameArrived& frame) {
   const auto declared = [&](auto&& message) {
     if (!message)
       return fail_session(self, message.error());
-    if (frame.port->role() == wire::Role::worker)
-      state.agreed[frame.port->index()].declaration = wire::checksum(*frame.body);
+    // A worker that was lost after the plan was made, and is back: the plan stands.
+    const bool worker = frame.port->role() == wire::Role::worker, again = worker && state.agreement->planned();
+    if (worker) {
+      auto& [declaration, agreement] = state.agreed[frame.port->index()];
+      const std::uint64_t declares = wire::checksum(*frame.body);
+      if (again && declares != declaration)
+        return turn_away(self, frame.port, declares_otherwise(frame.port->index()));
+      declaration = declares;
+    }
     if (auto taken = state.agreement->declare(frame.port->role(), frame.port->index(), std::move(message->declaration));
         !taken)
       return fail_session(self, taken.error());
+    if (again)
+      frame.port->send_encoded(wire::Agreement::type, state.agreed[frame.port->index()].agreement);
     agree(self);
   };
   if (auto* joining = joining_on(self, frame.port))
@@ -753,18 +784,19 @@ void close(Self self, const CloseRequest& request) {
   end_if_done(self);
 }
 
-/// Root, before the plan: a worker that outlived its last trainer may have met that one's end on one of its
-/// connections, and tries again. True where its leaving is no failure.
-bool worker_may_come_again(Self self, const std::shared_ptr<Port>& port) {
+/// Root, before the session runs: a worker may come again, or another process of it, and is waited for like those that
+/// were never here. True where its leaving is no failure.
+bool worker_may_come_again(Self self, const PortClosed& closed) {
   TrainerSupervisorState& state = self->state;
+  const auto& port = closed.port;
   if (!is_root(self) || state.phase != Phase::connecting || port->role() != wire::Role::worker)
     return false;
   const std::uint32_t worker = port->index();
   std::shared_ptr<Port>&control = state.worker_control[worker], &data = state.worker_data[worker];
   if (port != control && port != data)
     return true; // of an attempt that is forgotten
-  if (!state.agreement->left(worker))
-    return false;
+  state.agreement->left(worker);
+  state.refused.note_lost(port->naming(closed.reason).message);
   for (const auto& other : {std::exchange(control, nullptr), std::exchange(data, nullptr)})
     if (other && other != port)
       other->abort(Failure{Code::peer_failed, "its other connection is closed"});
@@ -783,8 +815,6 @@ void port_closed(Self self, const PortClosed& closed) {
       state.refused.note(closed.reason.message);
     return;
   }
-  if (worker_may_come_again(self, closed.port))
-    return;
   if (joining_on(self, closed.port)) {
     state.joining.erase(closed.port->index());
     return;
@@ -792,9 +822,11 @@ void port_closed(Self self, const PortClosed& closed) {
   // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
   if (first_time && closed.port->channel() == wire::Channel::data)
     return self->delayed_send(TrainerSupervisorActor{self}, goodbye_grace, closed);
+  if (worker_may_come_again(self, closed))
+    return;
   if (state.departed && closed.port->role() == wire::Role::rank)
     return;
-  const Failure failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)};
+  const Failure failure{Code::peer_failed, closed.port->naming(closed.reason).message};
   if (is_root(self) && closed.port->role() == wire::Role::worker && state.phase == Phase::running)
     return self->send(state.colleagues->sender, PortClosed{closed.port, failure});
   fail_delivery_or_session(self, failure);
@@ -881,9 +913,9 @@ void tick(Self self) {
 
 } // namespace
 
-void Refusals::note(const std::string& who_and_why) {
+void Refusals::keep(const std::string& text) {
   constexpr std::size_t most = 8;
-  last_.push_back(who_and_why.substr(0, 1000));
+  last_.push_back(text.substr(0, 1000));
   if (last_.size() <= most)
     return;
   last_.pop_front();
@@ -891,9 +923,9 @@ void Refusals::note(const std::string& who_and_why) {
 }
 
 std::string Refusals::text() const {
-  std::string text = earlier_ == 0 ? "" : fmt::format("; refused: {} earlier ones", earlier_);
+  std::string text = earlier_ == 0 ? "" : fmt::format("; refused or lost: {} earlier ones", earlier_);
   for (const std::string& each : last_)
-    text += "; refused: " + each;
+    text += "; " + each;
   return text;
 }
 

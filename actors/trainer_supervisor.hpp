@@ -12,14 +12,17 @@
 
 namespace deltawire::actors {
 
-/// Who was turned away last, and why. Anybody may knock: only so many are kept.
+/// Who was turned away or lost last, and why. Anybody may knock: only so many are kept.
 class Refusals {
 public:
-  void note(const std::string& who_and_why);
-  /// "; refused: a; refused: b", empty where nobody was.
+  void note(const std::string& who_and_why) { keep("refused: " + who_and_why); }
+  void note_lost(const std::string& who_and_why) { keep("lost: " + who_and_why); }
+  /// "; refused: a; lost: b", empty where nobody was.
   [[nodiscard]] std::string text() const;
 
 private:
+  void keep(const std::string& text);
+
   std::deque<std::string> last_;
   std::uint64_t earlier_ = 0;
 };

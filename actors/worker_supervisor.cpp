@@ -2,7 +2,7 @@
 
 #include "actors/metered.hpp"
 #include "layout/block_check.hpp"
-#include "sync/agreement.hpp"
+#include "sync/naming.hpp"
 
 namespace deltawire::actors {
 namespace {
@@ -19,19 +19,46 @@ constexpr std::chrono::milliseconds longest_pause{2000};
 constexpr int attempt_in_pauses = 4;
 constexpr std::chrono::milliseconds longest_attempt{2000};
 
+/// Tells the root why this worker cannot go on.
+void tell_root(WorkerSupervisorState& state, const Failure& failure) {
+  const Failure named = sync::naming(wire::Role::worker, state.setup->worker, failure);
+  state.control->send(wire::Failed{named.code, named.message, 0});
+}
+
 void fail_session(Self self, const Failure& failure) {
   WorkerSupervisorState& state = self->state;
   if (state.phase == Phase::over || state.phase == Phase::closing)
     return;
   // The control connection was welcomed if the catalogue came; the data connection's welcome may be behind.
   if (state.control && (state.welcomes == 2 || state.phase == Phase::met || state.phase == Phase::agreeing))
-    state.control->send(
-      wire::Failed{failure.code, fmt::format("worker {}: {}", state.setup->worker, failure.message), 0});
+    tell_root(state, failure);
+  const bool ran = state.phase == Phase::running || state.phase == Phase::waiting;
   state.phase = Phase::over;
-  state.setup->status->fail(failure);
-  if (state.setup->engine && state.applier) // its commit() waits for nobody else
-    self->send(state.applier, RootLost{failure, true});
+  const std::shared_ptr<SessionStatus> status = state.setup->status;
+  status->part(failure);
+  if (state.applier)
+    self->send(state.applier, RootLost{failure, true, [status, failure](bool) { status->fail(failure); }});
+  else
+    status->fail(failure);
   answer(state.connect_answer, tl::make_unexpected(failure));
+  if (ran) // the root need not wait for answers that will not come
+    for (const auto& port : state.open)
+      port->close();
+}
+
+/// The root has closed the session. What it left in doubt nobody will settle.
+void end_session(Self self) {
+  WorkerSupervisorState& state = self->state;
+  state.phase = Phase::over;
+  const Failure closed{Code::peer_failed, "the trainer closed the session"};
+  self->send(state.applier, RootLost{closed, true, [status = state.setup->status](bool in_doubt) {
+                                       if (in_doubt)
+                                         status->fail({Code::peer_failed,
+                                                       "the trainer closed the session and did not say whether this "
+                                                       "worker serves what it has applied: it is in doubt"});
+                                       else
+                                         status->end();
+                                     }});
 }
 
 /// Meets a root and waits for its catalogue: the first request, and each later attempt.
@@ -88,8 +115,7 @@ void part(Self self, const Failure& failure, bool linger = false) {
 void part_and_tell(Self self, const Failure& failure) {
   WorkerSupervisorState& state = self->state;
   if (state.parted && state.control && state.welcomes == 2)
-    state.control->send(
-      wire::Failed{failure.code, fmt::format("worker {}: {}", state.setup->worker, failure.message), 0});
+    tell_root(state, failure);
   part(self, failure, true);
 }
 
@@ -166,6 +192,7 @@ void spawn_applier(Self self, wire::Agreement&& agreement) {
   work->verify = setup.topology.update.verify == config::Verify::digest;
   work->on_pause = setup.on_pause;
   work->on_commit = setup.on_commit;
+  work->on_resume = setup.on_resume;
   work->engine = setup.engine;
   work->recorder = setup.recorder;
   work->metrics = setup.metrics;
@@ -240,8 +267,7 @@ void on_frame(Self self, const FrameArrived& frame) {
   case wire::Goodbye::type:
     if (state.phase != Phase::running)
       return part(self, Failure{Code::peer_failed, "the root closed the session during the agreement"});
-    state.phase = Phase::over;
-    return state.setup->status->end();
+    return end_session(self);
   default:
     part(self, Failure{Code::invalid_input, fmt::format("the root sent {}", wire::type_name(frame.header.type))});
   }
@@ -281,9 +307,14 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
     if (state.phase == Phase::closing)
       return end_if_done(self);
     const Failure failure{Code::internal, fmt::format("the applier ended unexpectedly: {}", to_string(down.reason))};
+    // Nobody knows how far it had come.
+    state.applier = nullptr;
+    state.setup->work->version.store(0, std::memory_order_release);
+    state.setup->work->standing.set({0, 0, sync::WorkerState::dirty});
     if (state.setup->engine)
       state.setup->engine->failed(failure);
     fail_session(self, failure);
+    state.setup->status->fail(failure); // where it failed before, and the applier was to say so
   });
   return Metered{
     self,
@@ -348,7 +379,7 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
       if (first_time && closed.port->channel() == wire::Channel::data)
         return self->delayed_send(WorkerSupervisorActor{self}, goodbye_grace, closed);
-      part(self, Failure{Code::peer_failed, fmt::format("{}: {}", closed.port->name(), closed.reason.message)});
+      part(self, {Code::peer_failed, closed.port->naming(closed.reason).message});
     },
     [self](const FailureReport& report) { part(self, report.failure); },
     [self](Tick) {

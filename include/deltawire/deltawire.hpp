@@ -339,8 +339,8 @@ struct WorkerStatus {
 /// One rollout worker. It may outlive its trainer: with `update.reconnect` in the topology, a trainer that is lost or
 /// fails is waited for that long, and so is each one after it. Meanwhile the worker goes on serving the version that it
 /// has. What it had applied and not been told to serve is in doubt: paused, version() is 0, until the next trainer says
-/// which of the two versions its replica serves (on_commit tells of the newer one, status() of either). The next
-/// trainer's first update seeds it.
+/// which of the two versions its replica serves (on_commit tells of the newer one, on_resume of the older). The next
+/// trainer's first update seeds it. Where no trainer comes, or without `update.reconnect`, it stays in doubt.
 class Subscriber {
 public:
   /// Reads the topology. Opens no connection yet.
@@ -366,6 +366,13 @@ public:
   /// serves again when it returns. On a thread of deltawire. Before start() only, and not with WorkerOptions::polled.
   void on_commit(std::function<void(Version, std::span<const Change>)> hook);
 
+  /// Called when the update that on_pause was called for is undone, or its trainer is lost before it was applied:
+  /// memory holds this version again, the one that was served before, and the engine may go on with it. Not called
+  /// where memory holds nothing whole (a seed that was undone, memory that somebody else has changed: version() is 0,
+  /// and an on_commit follows when a seed has come), nor by close(). On a thread of deltawire. Before start() only, and
+  /// not with WorkerOptions::polled.
+  void on_resume(std::function<void(Version)> hook);
+
   /// Agrees on the layout; updates arrive from now on. At most `update.connect`.
   void start();
 
@@ -385,16 +392,18 @@ public:
   /// call than the commit of what poll() returned, once, is an error (call_order) that changes nothing.
   std::vector<Change> commit(Version version);
 
-  /// What this worker serves; 0 before the first seed. Thread-safe.
+  /// What this worker serves; 0 before the first seed, and where memory holds nothing whole or is in doubt. Stays what
+  /// it is when the session ends, however it does. Thread-safe.
   [[nodiscard]] Version version() const noexcept;
 
-  /// The same with what is around it, at any time after open(). Thread-safe once start() has returned. An update that
-  /// was undone after on_pause shows here only: from on_pause on the state is "in_doubt" or "seeding", and an engine
-  /// may go on as soon as it is "serving" or "staging" again.
+  /// The same with what is around it, at any time after open(). Thread-safe once start() has returned. From on_pause on
+  /// the state is "in_doubt" or "seeding", and an engine may go on as soon as it is "serving" or "staging" again:
+  /// on_commit or on_resume tells, poll() and commit() do.
   [[nodiscard]] WorkerStatus status() const;
 
   /// Waits until the trainer closes the session, or this worker is closed; throws when the session failed and no other
-  /// trainer came within `update.reconnect`. Thread-safe.
+  /// trainer came within `update.reconnect`, or when the trainer closed it and left this worker in doubt. version() and
+  /// status() have the last word then: a hook that is running is waited for. Thread-safe.
   void wait();
 
   /// Leaves the session and releases everything; the bound memory keeps what it holds. Idempotent. Throws

@@ -1,13 +1,11 @@
 #include "sync/agreement.hpp"
 
+#include "sync/naming.hpp"
+
 #include <algorithm>
 #include <set>
 
 namespace deltawire::sync {
-
-std::string peer_name(wire::Role role, std::uint32_t index) {
-  return fmt::format("{} {}", role == wire::Role::rank ? "rank" : "worker", index);
-}
 
 AgreementRoot::AgreementRoot(std::uint32_t ranks, std::uint32_t workers, std::vector<std::string> unused,
                              std::uint64_t window_bytes, std::uint64_t fingerprint)
@@ -44,24 +42,46 @@ Result<void> AgreementRoot::rejoin(const wire::Hello& hello) const {
   return check_membership(hello);
 }
 
-bool AgreementRoot::left(std::uint32_t worker) {
-  if (planned_ || worker >= workers_.size())
-    return false;
-  workers_[worker] = Peer{};
-  return true;
+void AgreementRoot::forget(Peer& peer) {
+  // A frame of a process that is no more may still come in, and two that are started as the same worker must not take
+  // turns for ever. Anybody may knock: only so many are kept.
+  constexpr std::size_t most = 64;
+  std::deque<std::uint64_t> replaced = std::move(peer.replaced);
+  if (peer.incarnation != 0)
+    replaced.push_back(peer.incarnation);
+  if (replaced.size() > most)
+    replaced.pop_front();
+  peer = Peer{};
+  peer.replaced = std::move(replaced);
 }
 
-Result<void> AgreementRoot::hello(const wire::Hello& hello) {
+void AgreementRoot::left(std::uint32_t worker) {
+  if (worker < workers_.size())
+    forget(workers_[worker]);
+}
+
+Result<AgreementRoot::Welcome> AgreementRoot::hello(const wire::Hello& hello) {
   if (auto member = check_membership(hello); !member)
-    return member;
+    return pass_on(std::move(member));
   const std::string name = peer_name(hello.role, hello.index);
-  Peer* peer = find(hello.role, hello.index);
-  bool& channel = hello.channel == wire::Channel::control ? peer->control : peer->data;
-  if (channel || (peer->incarnation != 0 && peer->incarnation != hello.incarnation))
+  Peer& peer = *find(hello.role, hello.index);
+  Welcome welcome = Welcome::first;
+  if (hello.role == wire::Role::worker) {
+    if (std::find(peer.replaced.begin(), peer.replaced.end(), hello.incarnation) != peer.replaced.end())
+      return fail(Code::disagreement,
+                  "{}: another process has taken its place: it was restarted, or two processes have the same index",
+                  name);
+    if (peer.incarnation != 0 && peer.incarnation != hello.incarnation) {
+      forget(peer);
+      welcome = Welcome::in_place;
+    }
+  }
+  bool& channel = hello.channel == wire::Channel::control ? peer.control : peer.data;
+  if (channel || (peer.incarnation != 0 && peer.incarnation != hello.incarnation))
     return fail(Code::disagreement, "{} is connected already: two processes have the same index", name);
   channel = true;
-  peer->incarnation = hello.incarnation;
-  return {};
+  peer.incarnation = hello.incarnation;
+  return welcome;
 }
 
 Result<void> AgreementRoot::declare(wire::Role role, std::uint32_t index, layout::Declaration declaration) {
@@ -72,7 +92,8 @@ Result<void> AgreementRoot::declare(wire::Role role, std::uint32_t index, layout
   if (peer->declared)
     return fail(Code::call_order, "{} declares its parameters twice", peer_name(role, index));
   peer->declared = true;
-  peer->declaration = std::move(declaration);
+  if (!planned_)
+    peer->declaration = std::move(declaration);
   return {};
 }
 
@@ -120,7 +141,7 @@ std::optional<Result<layout::Plan>> AgreementRoot::plan() {
 
 Result<void> AgreementRoot::agreed(wire::Role role, std::uint32_t index, const wire::Agreed& message) {
   Peer* peer = find(role, index);
-  if (!planned_ || peer == nullptr || peer->agreed)
+  if (!planned_ || peer == nullptr || !peer->declared || peer->agreed)
     return fail(Code::call_order, "{} agrees out of order", peer_name(role, index));
   peer->agreed = true;
   peer->standing = message;
@@ -135,7 +156,7 @@ std::vector<wire::Agreed> AgreementRoot::standing() const {
 }
 
 bool AgreementRoot::all_agreed() const noexcept {
-  const auto agreed = [](const Peer& peer) { return peer.agreed; };
+  const auto agreed = [](const Peer& peer) { return peer.agreed && peer.control && peer.data; };
   return std::all_of(ranks_.begin(), ranks_.end(), agreed) && std::all_of(workers_.begin(), workers_.end(), agreed);
 }
 

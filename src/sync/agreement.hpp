@@ -7,32 +7,35 @@
 #include "wire/messages.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace deltawire::sync {
 
-/// "rank 3" or "worker 1": how messages name a peer.
-[[nodiscard]] std::string peer_name(wire::Role role, std::uint32_t index);
-
 class AgreementRoot {
 public:
   AgreementRoot(std::uint32_t ranks, std::uint32_t workers, std::vector<std::string> unused, std::uint64_t window_bytes,
                 std::uint64_t fingerprint);
 
+  enum class Welcome : std::uint8_t {
+    first,    ///< of its peer, or its process's other connection
+    in_place, ///< another process of the same worker: what its predecessor said and its connections are no more
+  };
   /// A peer introduces a connection. Fails when it does not belong here: wrong index or counts, other settings, there
-  /// already.
-  [[nodiscard]] Result<void> hello(const wire::Hello& hello);
+  /// already (a rank), or a process in whose place another one has come (a worker).
+  [[nodiscard]] Result<Welcome> hello(const wire::Hello& hello);
 
-  /// A worker hung up before the plan was made: it may come again, as if it had never been here. False where it is too
-  /// late for that.
-  [[nodiscard]] bool left(std::uint32_t worker);
+  /// A worker hung up: it, or another process of it, may come again, and says everything anew.
+  void left(std::uint32_t worker);
 
   /// A worker's process introduces itself to a running session. Fails when it does not belong there.
   [[nodiscard]] Result<void> rejoin(const wire::Hello& hello) const;
 
+  /// After the plan was made, a worker that comes again declares too. It must be what it was: the caller compares.
   [[nodiscard]] Result<void> declare(wire::Role role, std::uint32_t index, layout::Declaration declaration);
+  [[nodiscard]] bool planned() const noexcept { return planned_; }
 
   /// The catalogue, once every rank has declared.
   [[nodiscard]] std::optional<Result<std::vector<layout::SlotSpec>>> catalogue();
@@ -56,11 +59,13 @@ private:
     bool control = false;
     bool data = false;
     std::uint64_t incarnation = 0;
+    std::deque<std::uint64_t> replaced; ///< incarnations that are no more, the last of them
     std::optional<layout::Declaration> declaration;
     bool declared = false;
     bool agreed = false;
     wire::Agreed standing;
   };
+  static void forget(Peer& peer);
   [[nodiscard]] Peer* find(wire::Role role, std::uint32_t index) noexcept;
   [[nodiscard]] Result<void> check_membership(const wire::Hello& hello) const;
   [[nodiscard]] static std::vector<layout::Declaration> take(std::vector<Peer>& peers);

@@ -1,5 +1,7 @@
 #include "sync/root_delivery.hpp"
 
+#include "sync/naming.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,14 +10,6 @@ namespace deltawire::sync {
 namespace {
 
 using Kind = wire::DeliveryKind;
-
-/// A reason as messages tell it: it names the worker, whoever wrote it.
-Failure naming(std::uint32_t worker, const Failure& reason) {
-  const std::string name = fmt::format("worker {}", worker);
-  if (reason.message.find(name) != std::string::npos)
-    return reason;
-  return {reason.code, fmt::format("{}: {}", name, reason.message)};
-}
 
 /// As push_back({w, message}), which GCC 12 warns of where the variant is moved as something else than it is.
 template <class Message>
@@ -400,7 +394,7 @@ void RootDelivery::drop(std::uint32_t replica, std::optional<std::uint32_t> beca
 }
 
 void RootDelivery::stopped(std::uint32_t w, const Failure& why, Nanoseconds now, Actions& actions) {
-  const Failure reason = naming(w, why);
+  const Failure reason = naming(wire::Role::worker, w, why);
   Worker& worker = workers_[w];
   if (records_[w].error.empty() || worker.takes_part)
     records_[w].error = reason.message;
@@ -551,7 +545,8 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Audited& mes
   auto different = compare(w, message.digests, fmt::format("audit of version {}", audit_.version));
   if (!message.error.empty())
     different =
-      naming(w, {Code::verification_failed, fmt::format("{}, audit of version {}", message.error, audit_.version)});
+      naming(wire::Role::worker, w,
+             {Code::verification_failed, fmt::format("{}, audit of version {}", message.error, audit_.version)});
   Record& record = records_[w];
   if (audit_.adopt) {
     worker.matches = !different;
@@ -793,7 +788,7 @@ RootDelivery::Actions RootDelivery::on(std::uint32_t w, const wire::Failed& mess
   // About an earlier delivery, it is as late as any other answer.
   if (w >= workers_.size() || records_[w].lost || (message.delivery != 0 && message.delivery != delivery_))
     return actions;
-  const Failure reason = naming(w, {message.code, message.message});
+  const Failure reason = naming(wire::Role::worker, w, {message.code, message.message});
   if (records_[w].error.empty())
     records_[w].error = reason.message;
   if (phase_ == Phase::auditing && workers_[w].asked) {

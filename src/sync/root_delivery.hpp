@@ -149,7 +149,8 @@ public:
   void heard(std::uint32_t worker) { workers_[worker].silent = false; }
   /// All workers are there for the first time, with what they bring along, by worker: settles what is in doubt.
   [[nodiscard]] Actions met(const std::vector<wire::Agreed>& standing);
-  /// A worker that is lost is back, or a new process in its place: whatever it serves, the next update seeds it.
+  /// A worker that is lost is back, or a new process in its place: whatever it serves, an update seeds it. The next one
+  /// where it joins before that is planned, when the update before it ends; else the one after.
   [[nodiscard]] Actions joined(std::uint32_t worker, const wire::Agreed& standing);
   /// The trainer's side cannot go on.
   [[nodiscard]] Actions abort(const Failure& reason, Nanoseconds now);

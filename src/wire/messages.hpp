@@ -33,7 +33,7 @@ struct Hello {
   Channel channel = Channel::control;
   std::uint32_t index = 0;       ///< rank, or global worker index
   std::uint32_t count = 0;       ///< ranks or workers the sender believes there are
-  std::uint64_t incarnation = 0; ///< differs each time the process starts
+  std::uint64_t incarnation = 0; ///< differs each time the process starts, or tries again
   std::uint64_t fingerprint = 0; ///< of the settings that all must share
 };
 

@@ -30,7 +30,7 @@ struct Worker {
   Peer data{routes, wire::Role::rank, 0, wire::Channel::data};
   ApplierActor actor;
   std::uint64_t delivery = 0;
-  std::vector<Version> committed;
+  std::vector<Version> committed, resumed;
   int pauses = 0;
 
   explicit Worker(std::uint64_t stage = 1 << 20) {
@@ -49,6 +49,12 @@ struct Worker {
     work->recorder = std::make_shared<telemetry::Recorder>();
     work->on_pause = [this] { ++pauses; };
     work->on_commit = [this](Version version, std::span<const Change>) { committed.push_back(version); };
+    work->on_resume = [this](Version version) {
+      CHECK(work->version == version); // who asks in the hook hears the same
+      CHECK(work->standing.get().version == version);
+      CHECK(work->standing.get().state == sync::WorkerState::serving);
+      resumed.push_back(version);
+    };
     actor = system.spawn(applier, work, control.port(), failure_probe(system, log));
     routes->set_delivery(caf::actor_cast<caf::actor>(actor));
     routes->set_supervisor(failure_probe(system, log));
@@ -301,6 +307,78 @@ TEST_CASE("an undo after the commit puts every old value back") {
   worker.say(wire::Release{worker.delivery});
   CHECK(worker.failure() == "0 failures");
   CHECK(worker.packed == Values{1, 2, 3, 4, 5, 0x66, 7, 0x88, 9, 10, 11, 12});
+}
+
+TEST_CASE("an engine that was made to pause hears when it may go on with the version that it had, and only then") {
+  const std::vector<Version> no, yes{1};
+  const Failure lost{Code::peer_failed, "the root is lost"};
+  SECTION("an update is undone: after its commit, and before") {
+    Worker worker;
+    worker.seed();
+    worker.stage_k();
+    worker.say(wire::Undo{worker.delivery, "worker 7 is slow"});
+    CHECK(worker.resumed == no); // it was never paused
+    worker.stage_k();
+    worker.say(wire::Commit{worker.delivery});
+    CHECK(worker.resumed == no);
+    worker.say(wire::Undo{worker.delivery, "worker 7 is slow"});
+    CHECK(worker.resumed == yes);
+    CHECK(worker.at_seed());
+  }
+  SECTION("its own pause has failed") {
+    Worker worker;
+    worker.seed();
+    worker.work->on_pause = [] { throw std::runtime_error("the engine does not stop"); };
+    worker.stage_k();
+    worker.say(wire::Commit{worker.delivery});
+    worker.say(wire::Undo{worker.delivery, "worker 5 has failed"});
+    CHECK(worker.resumed == yes);
+  }
+  SECTION("a seed is undone, and the next one is released") {
+    Worker worker;
+    worker.begin(1);
+    worker.say(wire::Undo{worker.delivery, "worker 7 is slow"});
+    CHECK(worker.resumed == no);
+    CHECK(worker.work->version == 0);
+    worker.seed();
+    CHECK(worker.resumed == no);
+    CHECK(worker.committed == yes);
+  }
+  SECTION("somebody else has changed its memory") {
+    Worker worker;
+    worker.seed();
+    worker.stage_k();
+    worker.packed[5] = 0xBAD;
+    worker.say(wire::Commit{worker.delivery});
+    worker.say(wire::Undo{worker.delivery, "worker 5 has failed"});
+    CHECK(worker.resumed == no);
+    CHECK(worker.work->version == 0);
+  }
+  SECTION("the root is lost: what is in doubt waits for the next one's word") {
+    for (const bool release : {false, true}) {
+      Worker worker;
+      worker.seed();
+      worker.stage_k();
+      worker.say(wire::Commit{worker.delivery});
+      worker.system.send(worker.actor, RootLost{lost});
+      CHECK(worker.resumed == no);
+      CHECK(worker.work->version == 0);
+      worker.system.send(worker.actor, RootMet{worker.control.port(), 0, nullptr});
+      worker.say(wire::Settle{0, worker.delivery, static_cast<std::uint8_t>(release ? 1 : 0)});
+      CHECK(worker.resumed == (release ? no : yes));
+      CHECK(worker.work->version == (release ? 2 : 1));
+    }
+  }
+  SECTION("it does not go on: the root hears of it") {
+    Worker worker;
+    worker.seed();
+    worker.work->on_resume = [](Version) { throw std::runtime_error("the engine does not go on"); };
+    worker.stage_k();
+    worker.say(wire::Commit{worker.delivery});
+    worker.say(wire::Undo{worker.delivery, "worker 7 is slow"});
+    CHECK_THAT(worker.failure(), contains("worker 5: on_resume threw: the engine does not go on"));
+    CHECK(worker.work->version == 1);
+  }
 }
 
 TEST_CASE("an undo before the commit forgets the stage") {

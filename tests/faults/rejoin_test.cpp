@@ -28,13 +28,6 @@ struct Message {
   bool to_root;
 };
 
-/// Without any of these the root cannot agree; a worker that is lost after that ends the start of the session by name.
-const std::vector<Message> before_the_agreement{
-  {wire::Hello::type, true},
-  {wire::Catalogue::type, false},
-  {wire::DeclareWorker::type, true},
-};
-
 const std::vector<Message> all_messages{
   {wire::Hello::type, true},         {wire::Welcome::type, false},   {wire::Catalogue::type, false},
   {wire::DeclareWorker::type, true}, {wire::Agreement::type, false}, {wire::Agreed::type, true},
@@ -116,7 +109,7 @@ TEST_CASE("a worker whose connections break at any message of its coming back co
 TEST_CASE("a worker whose connections break while it meets the next trainer is waited for") {
   INFO("seed " << seed());
   Breaking breaking;
-  breaking.at_each(before_the_agreement, [&] {
+  breaking.at_each(all_messages, [&] {
     breaking.job().kill_trainer();
     breaking.job().start_root();
     breaking.job().start_rank();

@@ -115,26 +115,15 @@ public:
     if (!std::exchange(paused_, true))
       log("pause");
   }
-  /// In on_commit: what there is to see of the new version.
+  /// In on_commit and on_resume: what there is to see of the version, before it is served.
   void take(Version version) {
     const std::lock_guard lock(mutex_);
-    taking_ = true;
     check(version);
   }
   void serve_taken() {
     const std::lock_guard lock(mutex_);
-    taking_ = false;
-    serve();
-  }
-  /// Between commits: an update that was undone is told by the status alone.
-  WorkerStatus look() {
-    const std::lock_guard lock(mutex_);
-    WorkerStatus status = subscriber_->status();
-    if (paused_ && !taking_ && (status.state == "serving" || status.state == "staging") && status.version != 0) {
-      check(status.version);
-      serve();
-    }
-    return status;
+    paused_ = false;
+    log(serving_);
   }
   /// "RUN VERSION", or how memory is neither whole.
   std::string memory() {
@@ -173,17 +162,12 @@ private:
                       stamp.version, stamp.run));
     serving_ = fmt::format("serve {:x} {} {}", subscriber_->status().session, stamp.run, version);
   }
-  void serve() {
-    paused_ = false;
-    log(serving_);
-  }
   const Folder& folder_;
   std::string events_, serving_;
   std::vector<HeldWeight> weights_;
   Subscriber* subscriber_ = nullptr;
   std::mutex mutex_;
   bool paused_ = true; ///< nothing is there to generate with
-  bool taking_ = false;
 };
 
 int serve(std::uint32_t index, const std::string& topology, const Folder& folder,
@@ -220,12 +204,16 @@ int serve(std::uint32_t index, const std::string& topology, const Folder& folder
     folder.append(name("commits"), fmt::format("{}\n", version));
     engine.serve_taken();
   });
+  subscriber.on_resume([&](Version version) {
+    engine.take(version);
+    engine.serve_taken();
+  });
   subscriber.start();
   std::atomic<bool> over = false;
   const auto report = [&] {
     std::string last;
     while (!over) {
-      const WorkerStatus status = engine.look();
+      const WorkerStatus status = subscriber.status();
       const std::string text = fmt::format("{} {} {} {}", status.version, status.state, status.connected ? "yes" : "no",
                                            status.disconnected_why);
       if (text != last) {

@@ -16,6 +16,7 @@ enum class Fault : std::uint8_t {
   worker_lags,       ///< it handles nothing for a while, at times past the stall
   engine_fails,      ///< its next pause throws
   staging_fails,     ///< its next flush cannot be staged
+  memory_changes,    ///< somebody else writes to a worker's memory; the next audit is to find it
   frame_repeats,     ///< a flush's frame arrives twice
   rank_lags,         ///< a trainer rank's process stands still for a while
   trainer_crashes,   ///< any rank: the session is over
@@ -27,8 +28,8 @@ enum class Fault : std::uint8_t {
 constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::count);
 constexpr std::array<const char*, fault_count> fault_names{
   "connection breaks", "connection delays", "worker crashes", "worker leaves", "worker lags",
-  "engine fails",      "staging fails",     "frame repeats",  "rank lags",     "trainer crashes",
-  "trainer fails",     "update aborted",    "update folded"};
+  "engine fails",      "staging fails",     "memory changes", "frame repeats", "rank lags",
+  "trainer crashes",   "trainer fails",     "update aborted", "update folded"};
 
 /// Where the job is, by what is furthest.
 enum class Phase : std::uint8_t {
@@ -68,6 +69,7 @@ enum class Planted : std::uint8_t {
   captured_too_early,      ///< the program may change its weights while they are read
   forgets_aborted_changes, ///< what an aborted update captured is not logged for the next one
   catch_up_skips_a_chunk,  ///< a catch-up lacks what one chunk changed
+  audits_unread,           ///< a worker says that its memory is right, and does not look
   count
 };
 constexpr std::size_t planted_count = static_cast<std::size_t>(Planted::count);
@@ -86,12 +88,13 @@ constexpr std::array<const char*, planted_count> planted_names{"none",
                                                                "an aborted version is reported whole",
                                                                "captured before it is",
                                                                "what an aborted update captured is not logged",
-                                                               "a catch-up lacks a chunk"};
+                                                               "a catch-up lacks a chunk",
+                                                               "an audit does not read memory"};
 
 struct Counts {
   std::uint64_t schedules = 0, events = 0, sessions = 0, published = 0, updates = 0, committed = 0, deliveries = 0,
                 seeds = 0, deltas = 0, folds = 0, released = 0, undone = 0, settled = 0, joined = 0, in_parts = 0,
-                patched = 0, deferred = 0, caught_up = 0;
+                patched = 0, deferred = 0, caught_up = 0, audited = 0, found_wrong = 0, adopted = 0;
   std::array<std::array<std::uint64_t, phase_count>, fault_count> struck{};
 };
 

@@ -70,6 +70,13 @@ std::optional<std::size_t> Oracle::differs(std::uint32_t worker, Version version
   return std::nullopt;
 }
 
+std::vector<Bits> Oracle::memory_at(std::uint32_t worker, Version version) const {
+  std::vector<Bits> memory;
+  for (const std::uint32_t element : reads_[worker])
+    memory.push_back(bits_of(version, element).value_or(0));
+  return memory;
+}
+
 // The root
 // ---------------------------------------------------------------------------------------------------------------
 

@@ -83,6 +83,8 @@ public:
   void look(std::uint32_t worker) const;
   /// Everybody serves this version.
   void all_serve(std::uint64_t version) const;
+  /// What its memory holds where it is at a version that was captured.
+  [[nodiscard]] std::vector<Bits> memory_at(std::uint32_t worker, Version version) const;
   [[nodiscard]] std::optional<Version> served(std::uint32_t worker) const { return workers_[worker].serves; }
 
 private:

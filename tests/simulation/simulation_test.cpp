@@ -25,10 +25,12 @@ void print(const Counts& counts) {
     "simulation: seed {}, {} schedules, {} events, {} sessions; {} updates, {} of them committed; {} published "
     "by a rank, {} in parts, {} patches\n"
     "  {} deliveries: {} seeds, {} deltas, {} folds; {} chunks encoded later, {} for a catch-up\n"
-    "  workers: {} times released, {} undone, {} settled, {} joined\n",
+    "  workers: {} times released, {} undone, {} settled, {} joined; {} audits, {} times memory was wrong, {} times "
+    "adopted\n",
     test::seed(), counts.schedules, counts.events, counts.sessions, counts.updates, counts.committed, counts.published,
     counts.in_parts, counts.patched, counts.deliveries, counts.seeds, counts.deltas, counts.folds, counts.deferred,
-    counts.caught_up, counts.released, counts.undone, counts.settled, counts.joined);
+    counts.caught_up, counts.released, counts.undone, counts.settled, counts.joined, counts.audited, counts.found_wrong,
+    counts.adopted);
   fmt::print("  {:<18}", "struck in");
   for (const char* phase : phase_names)
     fmt::print("{:>9}", phase);
@@ -75,6 +77,8 @@ TEST_CASE("whatever goes wrong, workers serve what was captured, whole, and the 
   CHECK(counts.undone > 100);
   CHECK(counts.settled > 100);
   CHECK(counts.folds > 100);
+  CHECK(counts.found_wrong > 100);
+  CHECK(counts.adopted > 0); // memory that a new process was loaded with is seldom the newest
 }
 
 TEST_CASE("the books tell of every defect that is planted in the protocol") {

@@ -69,15 +69,17 @@ void Trainer::hello(std::uint32_t worker, Link& link, std::uint64_t incarnation,
     need(agreement_.rejoin({wire::Role::worker, wire::Channel::control, worker, job_.workers(), incarnation, 1}));
     return send_compiled(worker, link);
   }
-  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
-    if (const auto welcome = agreement_.hello({wire::Role::worker, channel, worker, job_.workers(), incarnation, 1});
-        !welcome) { // its predecessor is still there: it is turned away, and comes again
-      link.cut = true;
-      link.control.keep(0);
-      return;
-    }
+  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data}) {
+    const auto welcome = agreement_.hello({wire::Role::worker, channel, worker, job_.workers(), incarnation, 1});
+    need(welcome);
+    if (*welcome == sync::AgreementRoot::Welcome::in_place && links_[worker] != nullptr)
+      links_[worker]->cut = true; // its predecessor seems to be there still
+  }
   links_[worker] = &link;
+  const bool again = agreement_.planned();
   need(agreement_.declare(wire::Role::worker, worker, declaration));
+  if (again)
+    send_compiled(worker, link);
   agree();
 }
 
@@ -182,6 +184,8 @@ void Trainer::on_answer(std::uint32_t worker, Link& link, const Answer& answer) 
 
 void Trainer::agreed(std::uint32_t worker, Link& link, const wire::Agreed& standing) {
   if (!running_) {
+    if (&link != links_[worker])
+      return; // of a process that was replaced
     need(agreement_.agreed(wire::Role::worker, worker, standing));
     return agree();
   }
@@ -202,7 +206,7 @@ void Trainer::lost(std::uint32_t worker, Link& link) {
     return carry_out(
       delivery_->lost(worker, Failure{Code::peer_failed, fmt::format("worker {} is gone", worker)}, network_.now()));
   links_[worker] = nullptr;
-  over_ = over_ || !agreement_.left(worker); // too late for another one: the session fails
+  agreement_.left(worker);
 }
 
 // A rank's program
@@ -949,6 +953,7 @@ void Trainer::begin_update(std::uint64_t version, std::optional<Plan> catch_up, 
   catch_up_ = catch_up;
   carries_catch_up_ = catch_up.has_value();
   committed_ = false;
+  audits_ = network_.one_in(2) ? 2 : 0;
   delivery_->begin_update();
   left_half_done_ = aborted;
   if (abandoned || aborted) {
@@ -1010,7 +1015,23 @@ void Trainer::delivery_over() {
   begin_catch_up();
 }
 
+sync::Digests Trainer::digests_at(std::uint32_t w, std::uint64_t version) const {
+  std::vector<Bits> memory = around_.oracle.memory_at(w, {settings_.session, version});
+  return digests_of(*compiled_[w], workers_[w]->offsets(), memory);
+}
+
 void Trainer::finish_update() {
+  while (audits_ > 0) {
+    const sync::AuditPlan plan{next_audit_, updating_version_, --audits_ == 0};
+    if (!committed_ || aborted_all_ || !delivery_->anyone_for(plan))
+      continue;
+    ++next_audit_;
+    ++around_.counts.audited;
+    auditing_ = true;
+    gather_ = 0; // what is behind a delivery that was given up is for nobody
+    return carry_out(delivery_->audit(
+      plan, [&](std::uint32_t w) { return digests_at(w, plan.version); }, network_.now()));
+  }
   updating_ = false;
   ++around_.counts.updates;
   around_.counts.committed += committed_ ? 1 : 0;
@@ -1100,7 +1121,7 @@ void Trainer::carry_out(const sync::RootDelivery::Actions& actions) {
       advance_flush_bucket();
     });
   if (actions.over)
-    return delivery_over();
+    return std::exchange(auditing_, false) ? finish_update() : delivery_over();
   send_what_waits();
 }
 
@@ -1136,7 +1157,7 @@ void Trainer::fail() {
 Phase Trainer::phase() const {
   if (!running_)
     return Phase::connecting;
-  if (!delivery_->running())
+  if (!delivery_->running() || auditing_)
     return std::all_of(ranks_.begin(), ranks_.end(),
                        [](const auto& rank) { return rank->deliveries_over == rank->published; })
              ? Phase::idle

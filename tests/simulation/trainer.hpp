@@ -216,6 +216,7 @@ private:
   void begin_catch_up();
   void delivery_over();
   void finish_update();
+  [[nodiscard]] sync::Digests digests_at(std::uint32_t worker, std::uint64_t version) const;
   void send_flush(const sync::FlushAssembly::Flush& flush);
   void send_what_waits();
   void carry_out(const sync::RootDelivery::Actions& actions);
@@ -261,6 +262,9 @@ private:
   bool gathered_ = false;
   // sender
   std::optional<sync::RootDelivery> delivery_;
+  std::uint64_t next_audit_ = 1;
+  int audits_ = 0; ///< to come after this update: of those who have its version, then of those who have nothing whole
+  bool auditing_ = false;
   std::uint64_t next_delivery_ = 1, gather_ = 0, updating_version_ = 0;
   Plan plan_;
   Nanoseconds began_ = 0;

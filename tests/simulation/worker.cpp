@@ -1,8 +1,10 @@
 #include "worker.hpp"
 
+#include "delta/apply.hpp"
 #include "wire/encode.hpp"
 
 #include <array>
+#include <map>
 
 namespace deltawire::simulation {
 namespace {
@@ -40,6 +42,13 @@ std::string describe(const sync::RootDelivery::Message& message) {
 
 std::string describe(const Answer& answer) {
   return std::visit([](const auto& each) { return text(each); }, answer);
+}
+
+sync::Digests digests_of(const Compiled& compiled, const std::vector<std::size_t>& offsets, std::span<Bits> memory) {
+  std::map<std::uint32_t, std::uint64_t> cells;
+  for (const layout::Block& own : compiled.own)
+    cells[own.cell] += delta::digest_of({&own, reinterpret_cast<std::byte*>(memory.data() + offsets[own.parameter])});
+  return {cells.begin(), cells.end()};
 }
 
 Worker::Worker(std::uint32_t index, const Job& job, Surroundings surroundings)
@@ -107,9 +116,10 @@ void Worker::restart() {
   protocol_ = {};
   stage_.reset();
   compiled_ = next_compiled_ = nullptr;
-  memory_.assign(memory_.size(), static_cast<Bits>(around_.network.below(1 << 16)));
+  if (around_.network.one_in(2)) // else it was loaded with what the last process had
+    memory_.assign(memory_.size(), static_cast<Bits>(around_.network.below(1 << 16)));
   version_ = 0;
-  paused_ = applied_ = pause_fails_ = flush_fails_ = false;
+  paused_ = applied_ = pause_fails_ = flush_fails_ = memory_changes_ = found_wrong_ = false;
   around_.oracle.restarted(index_);
 }
 
@@ -120,7 +130,7 @@ void Worker::say(Answer answer) {
 }
 
 void Worker::refuse(const Failure& failure, std::uint64_t delivery) {
-  if (around_.planted == Planted::none)
+  if (around_.planted == Planted::none && !found_wrong_)
     throw Violation(Clause::refused, fmt::format("worker {} must refuse: {}", index_, failure.message));
   say(wire::Failed{failure.code, failure.message, delivery});
 }
@@ -139,11 +149,6 @@ void Worker::show() {
 
 // Deliveries
 // ---------------------------------------------------------------------------------------------------------------
-
-void Worker::take(const auto& message) {
-  throw Violation(Clause::order,
-                  fmt::format("worker {} is told {}, and nobody asked for an audit", index_, text(message)));
-}
 
 void Worker::receive(Link& link, const sync::RootDelivery::Message& message) {
   if (&link != link_)
@@ -177,6 +182,7 @@ void Worker::take(const wire::Begin& message) {
   const auto ready = protocol_.begin(message);
   if (!ready)
     return refuse(ready.error(), message.delivery);
+  found_wrong_ = false;
   forget_delivery();
   begun_ = message;
   if (protocol_.in_place()) {
@@ -291,6 +297,43 @@ void Worker::take(const wire::Undo& message) {
   forget_delivery();
   paused_ = false;
   say(undoing->answer);
+}
+
+void Worker::take(const wire::Audit& message) {
+  if (const auto auditing = protocol_.audit(message); !auditing)
+    return refuse(auditing.error(), 0);
+  // An audit tells of what is served only where that is the version it compares with.
+  const bool comparable = version_ == 0 || (!protocol_.foreign() && version_ == message.version);
+  if (comparable && !memory_.empty() && std::exchange(memory_changes_, false)) {
+    around_.struck(Fault::memory_changes);
+    memory_[around_.network.below(memory_.size())] ^= static_cast<Bits>(1U << around_.network.below(16));
+  }
+  const sync::Digests found =
+    around_.planted == Planted::audits_unread ? message.digests : digests_of(*compiled_, offsets_, memory_);
+  const bool right = found == message.digests;
+  protocol_.audited(message, right);
+  if (protocol_.state() == sync::WorkerState::dirty) {
+    version_ = 0;
+    found_wrong_ = true;
+    ++around_.counts.found_wrong;
+  }
+  wire::Audited answer;
+  answer.audit = message.audit;
+  answer.version = protocol_.foreign() ? 0 : protocol_.version();
+  answer.digests = found;
+  answer.error = right ? "" : "its memory is another";
+  say(answer);
+}
+
+void Worker::take(const wire::Adopt& message) {
+  if (const auto adopted = protocol_.adopt(message); !adopted)
+    return refuse(adopted.error(), 0);
+  serve();
+  ++around_.counts.adopted;
+  wire::Audited answer;
+  answer.audit = message.audit;
+  answer.version = message.version;
+  say(answer);
 }
 
 void Worker::take(const wire::Settle& message) {

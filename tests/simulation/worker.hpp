@@ -1,5 +1,5 @@
 // A worker process of a simulated job: sync/worker.hpp and a stage over its memory, put together as actors/applier.cpp
-// does. Digests are not compared, so that the protocol alone must keep the promises.
+// does. Digests are compared in audits and not in deliveries, so that there the protocol alone must keep the promises.
 #pragma once
 
 #include "faults.hpp"
@@ -37,7 +37,7 @@ struct Surroundings {
 
 using Payload = std::shared_ptr<const std::vector<std::byte>>;
 using Answer = std::variant<wire::Ready, wire::FlushStaged, wire::Staged, wire::Applied, wire::Released, wire::Undone,
-                            wire::Failed, wire::Agreed>;
+                            wire::Failed, wire::Agreed, wire::Audited>;
 
 /// What it is, and what about.
 [[nodiscard]] std::string describe(const sync::RootDelivery::Message& message);
@@ -48,6 +48,10 @@ struct Compiled {
   std::uint32_t blocks = 0; ///< ids are below
   std::vector<layout::Block> own;
 };
+
+/// Digests of all cells of a memory whose parameters lie at `offsets`: of each there is one copy.
+[[nodiscard]] sync::Digests digests_of(const Compiled& compiled, const std::vector<std::size_t>& offsets,
+                                       std::span<Bits> memory);
 
 /// A worker's connections to one trainer.
 struct Link {
@@ -64,7 +68,10 @@ public:
   Worker& operator=(const Worker&) = delete;
 
   // Its connection. What comes from another link than its own is ignored.
-  void connect(Link& link) { link_ = &link; }
+  void connect(Link& link) {
+    link_ = &link;
+    ++incarnation_;
+  }
   void agree(Link& link, std::uint64_t session, std::shared_ptr<const Compiled> compiled);
   void receive(Link& link, const sync::RootDelivery::Message& message);
   void flush(Link& link, std::uint64_t delivery, std::uint64_t sequence, const Payload& payload);
@@ -74,11 +81,14 @@ public:
   void restart();
   void fail_next_pause() noexcept { pause_fails_ = true; }
   void fail_next_flush() noexcept { flush_fails_ = true; }
+  /// Before the next audit reads it.
+  void change_memory() noexcept { memory_changes_ = true; }
 
-  void calm_down() noexcept { pause_fails_ = flush_fails_ = false; }
+  void calm_down() noexcept { pause_fails_ = flush_fails_ = memory_changes_ = false; }
 
   [[nodiscard]] Link* link() const noexcept { return link_; }
   [[nodiscard]] const layout::Declaration& declaration() const noexcept { return declaration_; }
+  [[nodiscard]] const std::vector<std::size_t>& offsets() const noexcept { return offsets_; }
   [[nodiscard]] std::span<const Bits> memory() const noexcept { return memory_; }
   [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
   [[nodiscard]] std::uint64_t version() const noexcept { return protocol_.version(); }
@@ -100,11 +110,12 @@ private:
   void take(const wire::Release& message);
   void take(const wire::Undo& message);
   void take(const wire::Settle& message);
-  void take(const auto& message); ///< of an audit, which no job here asks for
+  void take(const wire::Audit& message);
+  void take(const wire::Adopt& message);
   void serve();
   void show();
   void say(Answer answer);
-  /// What an honest root never makes it say.
+  /// What an honest root never makes it say, unless it does not know yet what an audit has found.
   void refuse(const Failure& failure, std::uint64_t delivery);
   void fail_delivery(const Failure& failure, std::uint64_t delivery);
 
@@ -113,14 +124,15 @@ private:
   layout::Declaration declaration_;
   std::vector<std::size_t> offsets_; ///< in memory, by declared parameter
   std::vector<Bits> memory_;
-  std::uint64_t incarnation_ = 1;
+  std::uint64_t incarnation_ = 1; ///< of its process, and of each attempt to connect
   Link* link_ = nullptr;
   sync::WorkerProtocol protocol_;
   std::shared_ptr<const Compiled> compiled_, next_compiled_;
   std::optional<delta::Stage> stage_;
   wire::Begin begun_;
   std::uint64_t version_ = 0; ///< what the engine is told
-  bool paused_ = false, applied_ = false, pause_fails_ = false, flush_fails_ = false;
+  bool paused_ = false, applied_ = false, pause_fails_ = false, flush_fails_ = false, memory_changes_ = false;
+  bool found_wrong_ = false; ///< by an audit, and no delivery began since: the root may not have heard of it
 };
 
 } // namespace deltawire::simulation

@@ -303,6 +303,8 @@ private:
       return workers_[w]->fail_next_pause();
     case Fault::staging_fails:
       return workers_[w]->fail_next_flush();
+    case Fault::memory_changes:
+      return workers_[w]->change_memory();
     case Fault::frame_repeats:
       return trainer_->repeat_a_frame();
     case Fault::rank_lags:

@@ -4,6 +4,7 @@
 #include "text_matchers.hpp"
 
 #include "sync/agreement.hpp"
+#include "sync/naming.hpp"
 
 namespace {
 
@@ -100,16 +101,83 @@ TEST_CASE("a peer that does not belong here is refused and leaves no trace") {
   REQUIRE(root.hello(hello(Role::worker, 0, 2)));
 }
 
-TEST_CASE("two processes with the same index are told apart, whichever connection comes first") {
+TEST_CASE("a rank is one process, whichever connection comes first") {
   AgreementRoot root = two_and_two();
-  REQUIRE(root.hello(hello(Role::worker, 1, 2, Channel::control, 11)));
-  const auto again = root.hello(hello(Role::worker, 1, 2, Channel::control, 11));
+  REQUIRE(root.hello(hello(Role::rank, 1, 2, Channel::control, 11)));
+  const auto again = root.hello(hello(Role::rank, 1, 2, Channel::control, 11));
   REQUIRE_FALSE(again);
-  REQUIRE_THAT(again.error().message, test::contains("worker 1 is connected already"));
-  REQUIRE_FALSE(root.hello(hello(Role::worker, 1, 2, Channel::control, 12)));
-  REQUIRE_FALSE(root.hello(hello(Role::worker, 1, 2, Channel::data, 12)));
-  REQUIRE(root.hello(hello(Role::worker, 1, 2, Channel::data, 11)));
-  REQUIRE(root.hello(hello(Role::rank, 1, 2, Channel::data, 12))); // a rank of the same number is someone else
+  REQUIRE_THAT(again.error().message, test::contains("rank 1 is connected already"));
+  REQUIRE_FALSE(root.hello(hello(Role::rank, 1, 2, Channel::control, 12)));
+  REQUIRE_FALSE(root.hello(hello(Role::rank, 1, 2, Channel::data, 12)));
+  REQUIRE(root.hello(hello(Role::rank, 1, 2, Channel::data, 11)));
+  REQUIRE(root.hello(hello(Role::worker, 1, 2, Channel::data, 12))); // a worker of the same number is someone else
+}
+
+TEST_CASE("a worker's newer process replaces the one before it, at any time of the agreement, and for good") {
+  using Welcome = AgreementRoot::Welcome;
+  for (const bool connected : {false, true})
+    for (const bool declared : {false, true})
+      for (const bool planned : {false, true})
+        for (const bool agreed : {false, true}) {
+          if ((declared && !connected) || (planned && !declared) || (agreed && !planned))
+            continue;
+          CAPTURE(connected, declared, planned, agreed);
+          AgreementRoot root(1, 2, {}, UINT64_MAX, fingerprint);
+          REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
+          REQUIRE(*root.catalogue());
+          for (const std::uint32_t worker : {0U, 1U}) {
+            if (worker == 1 && !planned)
+              continue;
+            REQUIRE(root.hello(hello(Role::worker, worker, 2, Channel::control, 11)) == Welcome::first);
+            if (connected)
+              REQUIRE(root.hello(hello(Role::worker, worker, 2, Channel::data, 11)) == Welcome::first);
+            if (declared)
+              REQUIRE(root.declare(Role::worker, worker, rows(0, 4)));
+          }
+          if (planned)
+            REQUIRE(*root.plan());
+          if (agreed)
+            REQUIRE(root.agreed(Role::worker, 0, {1, 1, 0, 0}));
+          // The newer one: either connection may be first.
+          const Channel one = connected ? Channel::data : Channel::control;
+          const Channel other = connected ? Channel::control : Channel::data;
+          REQUIRE(root.hello(hello(Role::worker, 0, 2, one, 12)) == Welcome::in_place);
+          REQUIRE_THAT(root.missing(), test::contains("worker 0 (not connected)"));
+          const auto late = root.hello(hello(Role::worker, 0, 2, other, 11));
+          REQUIRE_FALSE(late);
+          REQUIRE_THAT(late.error().message, test::contains("worker 0: another process has taken its place"));
+          REQUIRE(root.hello(hello(Role::worker, 0, 2, other, 12)) == Welcome::first);
+          REQUIRE_FALSE(root.agreed(Role::worker, 0)); // what its predecessor declared does not count
+          REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
+          if (!planned) {
+            for (const Channel channel : {Channel::control, Channel::data})
+              REQUIRE(root.hello(hello(Role::worker, 1, 2, channel, 11)) == Welcome::first);
+            REQUIRE(root.declare(Role::worker, 1, rows(0, 4)));
+            REQUIRE(*root.plan());
+          }
+          REQUIRE(root.planned());
+          REQUIRE(root.agreed(Role::rank, 0));
+          REQUIRE(root.agreed(Role::worker, 1));
+          REQUIRE_FALSE(root.all_agreed());
+          REQUIRE(root.agreed(Role::worker, 0, {2, 3, 0, 0}));
+          REQUIRE(root.all_agreed());
+          REQUIRE(root.standing()[0] == wire::Agreed{2, 3, 0, 0});
+        }
+}
+
+TEST_CASE("nobody has agreed who is not connected on both channels") {
+  AgreementRoot root(1, 1, {}, UINT64_MAX, fingerprint);
+  connect_all(root, 1, 1);
+  REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
+  REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
+  REQUIRE(*root.plan());
+  REQUIRE(root.agreed(Role::rank, 0));
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::control, 12)));
+  REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
+  REQUIRE(root.agreed(Role::worker, 0));
+  REQUIRE_FALSE(root.all_agreed());
+  REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 12)));
+  REQUIRE(root.all_agreed());
 }
 
 TEST_CASE("declaring twice, and by someone who is not there, is refused and changes nothing") {
@@ -203,9 +271,23 @@ TEST_CASE("disagreements come out of the catalogue and the plan") {
   REQUIRE_THAT(plan->error().message, test::contains("w"));
 }
 
-TEST_CASE("peers are named by role and number") {
+TEST_CASE("peers are named by role and number, once, whoever tells a reason on") {
   REQUIRE(sync::peer_name(Role::rank, 3) == "rank 3");
   REQUIRE(sync::peer_name(Role::worker, 1) == "worker 1");
+  const auto named = [](const char* message, std::string_view address = {}) {
+    return sync::naming(Role::worker, 1, {Code::peer_failed, message}, address).message;
+  };
+  REQUIRE(named("it hung up") == "worker 1: it hung up");
+  REQUIRE(named("it hung up", "host:5") == "worker 1 (host:5): it hung up");
+  REQUIRE(named("host:5: it hung up", "host:5") == "worker 1 (host:5): it hung up");
+  for (const char* message :
+       {"worker 1: it hung up", "worker 1 (host:5): it hung up", "worker 1 sent Hello", "worker 1"}) {
+    REQUIRE(named(message) == message);
+    REQUIRE(named(message, "host:5") == message);
+  }
+  REQUIRE(named("worker 12: it hung up") == "worker 1: worker 12: it hung up");
+  REQUIRE(named("rank 1: it hung up") == "worker 1: rank 1: it hung up");
+  REQUIRE(named("no answer from worker 1") == "worker 1: no answer from worker 1");
 }
 
 TEST_CASE("what workers bring along comes with their consent, by worker") {
@@ -223,21 +305,25 @@ TEST_CASE("what workers bring along comes with their consent, by worker") {
   REQUIRE(root.standing() == std::vector<wire::Agreed>{{}, in_doubt});
 }
 
-TEST_CASE("a worker that hangs up before the plan may come again, and later not") {
+TEST_CASE("a worker that hangs up may come again, also after the plan") {
   AgreementRoot root(1, 1, {}, UINT64_MAX, fingerprint);
   REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 11)));
-  REQUIRE_FALSE(root.hello(hello(Role::worker, 0, 1, Channel::control, 12)));
-  REQUIRE(root.left(0));
+  root.left(0);
   REQUIRE_THAT(root.missing(), test::contains("worker 0 (not connected)"));
   REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::control, 12)));
   REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 12)));
   REQUIRE(root.declare(Role::worker, 0, rows(0, 2)));
-  REQUIRE(root.left(0)); // with what it declared
+  root.left(0); // with what it declared
   REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::control, 13)));
   REQUIRE(root.hello(hello(Role::worker, 0, 1, Channel::data, 13)));
   REQUIRE(root.declare(Role::worker, 0, rows(0, 4)));
   REQUIRE(root.declare(Role::rank, 0, rows(0, 4)));
   REQUIRE(*root.plan());
-  REQUIRE_FALSE(root.left(0));
-  REQUIRE_FALSE(root.left(1));
+  REQUIRE(root.agreed(Role::rank, 0));
+  REQUIRE(root.agreed(Role::worker, 0));
+  REQUIRE(root.all_agreed());
+  root.left(0);
+  root.left(1); // nobody
+  REQUIRE_FALSE(root.all_agreed());
+  REQUIRE_THAT(root.missing(), test::contains("worker 0 (not connected)"));
 }

@@ -17,6 +17,7 @@ void serve_with_deltawire(const std::string& topology, const deltawire::WorkerOp
       engine.refresh(change.name); // caches, derived tensors
     engine.resume(version);
   });
+  subscriber.on_resume([&](deltawire::Version version) { engine.resume(version); }); // undone: memory is what it was
   subscriber.start();     // updates arrive from now on, on threads of deltawire
   serve(engine, trainer); // rollouts, until the trainer needs no more
   subscriber.wait();      // until it closes the session

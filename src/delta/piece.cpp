@@ -367,11 +367,12 @@ TileEncoder::Plan PieceEncoder::plan(const Rest& rest, std::uint64_t end) {
 
 bool PieceEncoder::fits(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end) const noexcept {
   const bool ulp = ulp_ || plan.head.ulp;
-  std::uint64_t body = body_bytes(ulp) + skipped + varint_bytes(pack_head(plan.head, ulp)) + plan.bytes();
+  std::uint64_t body = body_bytes(ulp) + skipped + plan.bytes();
+  if (body + most_tile_bytes + most_header_bytes <= piece_limit_)
+    return true;
+  body += varint_bytes(pack_head(plan.head, ulp));
   if (!tiles_.empty()) // the tile before is no longer the last
     body += varint_bytes(std::uint64_t{tiles_.back().record} + (ulp ? tiles_.back().values : 0));
-  if (body + most_header_bytes <= piece_limit_)
-    return true;
   return frame(first_, end, body, ulp ? PieceKind::ulp_delta : PieceKind::delta).bytes <= piece_limit_;
 }
 

@@ -29,11 +29,12 @@ inline constexpr unsigned most_rice_parameter = 11;
 
 struct RiceSize {
   unsigned parameter = 0;
-  std::size_t bits = 0; ///< without those that state the parameter
+  std::size_t bits = 0;
 };
 
-/// The best parameter among those near the mean gap. Requires at least one gap.
-[[nodiscard]] RiceSize best_rice(std::span<const std::uint16_t> gaps) noexcept;
+/// The best parameter among those near the mean gap, and the bits of the gaps with it. A parameter that is not the
+/// `expected` one takes `more` bits, to state it. Requires at least one gap.
+[[nodiscard]] RiceSize best_rice(std::span<const std::uint16_t> gaps, unsigned expected, unsigned more) noexcept;
 
 /// At most (1 + parameter) * gaps + sum of gaps >> parameter bits.
 void encode_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWriter& out) noexcept;

@@ -37,7 +37,7 @@ GapSizes sizes_of(std::span<const std::uint16_t> gaps) {
   return {gaps.size() + escapes, starts + (gaps.empty() || gaps.front() != 0 ? 0u : 1u)};
 }
 
-RiceSize rice_of(std::span<const std::uint16_t> gaps) {
+RiceSize rice_of(std::span<const std::uint16_t> gaps, unsigned expected, unsigned more) {
   std::uint32_t sum = 0;
   for (const std::uint16_t gap : gaps)
     sum += gap;
@@ -50,10 +50,14 @@ RiceSize rice_of(std::span<const std::uint16_t> gaps) {
     quotients[1] += static_cast<std::uint32_t>(gap >> middle);
     quotients[2] += static_cast<std::uint32_t>(gap >> (middle + 1));
   }
-  RiceSize best{middle - 1, gaps.size() * middle + quotients[0]};
+  const auto size_with = [&](unsigned i) -> RiceSize {
+    const unsigned parameter = middle - 1 + i;
+    return {parameter, gaps.size() * (1 + parameter) + quotients[i] + (parameter == expected ? 0 : more)};
+  };
+  RiceSize best = size_with(0);
   for (unsigned i = 1; i < 3; ++i)
-    if (const std::size_t bits = gaps.size() * (middle + i) + quotients[i]; bits < best.bits)
-      best = {middle - 1 + i, bits};
+    if (const RiceSize size = size_with(i); size.bits < best.bits)
+      best = size;
   return best;
 }
 
@@ -258,8 +262,8 @@ GapSizes gap_sizes(std::span<const std::uint16_t> gaps) noexcept {
   return HWY_DYNAMIC_DISPATCH(sizes_of)(gaps);
 }
 
-RiceSize best_rice(std::span<const std::uint16_t> gaps) noexcept {
-  return HWY_DYNAMIC_DISPATCH(rice_of)(gaps);
+RiceSize best_rice(std::span<const std::uint16_t> gaps, unsigned expected, unsigned more) noexcept {
+  return HWY_DYNAMIC_DISPATCH(rice_of)(gaps, expected, more);
 }
 
 void encode_rice(std::span<const std::uint16_t> gaps, unsigned parameter, BitWriter& out) noexcept {

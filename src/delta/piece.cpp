@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -16,25 +15,24 @@ namespace {
 
 enum class Range : std::uint8_t { whole = 0, tiles = 1, elements = 2 };
 
-constexpr std::size_t most_varint_bytes = 10;
 // Block ids are 32 bits and carry range and kind in four more; elements of a block are fewer than 2^63.
 constexpr std::size_t most_tag_bytes = 6;
 constexpr std::size_t most_first_bytes = 9;
 constexpr std::size_t most_header_bytes = most_tag_bytes + 2 * most_first_bytes + most_varint_bytes;
+/// Head and length: a tile of the widest elements has fewer than 2^21 bytes, and no head is larger.
+constexpr std::size_t most_tile_bytes = 6;
 
-constexpr std::size_t varint_bytes(std::uint64_t value) noexcept {
-  std::size_t bytes = 1;
-  while (value >= 0x80) {
-    value >>= 7;
-    ++bytes;
-  }
-  return bytes;
+/// Returns the end of what it wrote.
+std::byte* write_varint(std::byte* out, std::uint64_t value) noexcept {
+  for (; value >= 0x80; value >>= 7)
+    *out++ = static_cast<std::byte>(value | 0x80);
+  *out++ = static_cast<std::byte>(value);
+  return out;
 }
 
 void append_varint(std::vector<std::byte>& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7)
-    out.push_back(static_cast<std::byte>(value | 0x80));
-  out.push_back(static_cast<std::byte>(value));
+  std::array<std::byte, most_varint_bytes> bytes;
+  out.insert(out.end(), bytes.data(), write_varint(bytes.data(), value));
 }
 
 constexpr std::uint64_t tag(std::uint32_t block, Range range, PieceKind kind) noexcept {
@@ -68,18 +66,17 @@ bool count_elements(const layout::Block& block, std::uint64_t& elements) noexcep
 Result<void> split_body(PieceView& piece, std::size_t size) {
   const std::uint64_t end = piece.first + piece.elements;
   const std::uint64_t tiles = tiles_of(piece.first, end);
-  if (tiles > piece.body.size() / 2)
-    return fail(Code::invalid_input, "piece of block {}: a body of {} bytes cannot hold the heads of {} tiles",
-                piece.block, piece.body.size(), tiles);
-  piece.heads = piece.body.first(static_cast<std::size_t>(2 * tiles));
+  std::span<const std::byte> rest = piece.body;
   std::uint64_t non_empty = 0;
-  for (std::size_t tile = 0; tile < tiles; ++tile) {
-    std::uint16_t word;
-    std::memcpy(&word, piece.heads.data() + 2 * tile, sizeof(word));
+  for (std::uint64_t tile = 0; tile < tiles; ++tile) {
+    std::uint64_t number = 0;
+    if (tiles - tile > rest.size() || !take_varint(rest, number))
+      return fail(Code::invalid_input, "piece of block {}: a body of {} bytes cannot hold the heads of {} tiles",
+                  piece.block, piece.body.size(), tiles);
     TileHead head;
-    if (!unpack_head(word, head))
-      return fail(Code::invalid_input, "piece of block {}, tile {}: unknown position codec {}", piece.block,
-                  piece.first / tile_elements + tile, word >> 12 & 7);
+    if (!unpack_head(number, piece.kind == PieceKind::ulp_delta, head))
+      return fail(Code::invalid_input, "piece of block {}, tile {}: no head is {}", piece.block,
+                  piece.first / tile_elements + tile, number);
     if (head.ulp && piece.kind != PieceKind::ulp_delta)
       return fail(Code::invalid_input, "piece of block {}, tile {}: differences in a piece that says it has none",
                   piece.block, piece.first / tile_elements + tile);
@@ -88,8 +85,7 @@ Result<void> split_body(PieceView& piece, std::size_t size) {
   }
   if (piece.changed == 0)
     return fail(Code::invalid_input, "piece of block {}: no changes", piece.block);
-  std::span<const std::byte> rest = piece.body.subspan(piece.heads.size());
-  const std::size_t lengths_begin = piece.heads.size();
+  piece.heads = piece.body.first(piece.body.size() - rest.size());
   for (std::uint64_t i = 1; i < non_empty; ++i) {
     std::uint64_t length = 0;
     if (!take_varint(rest, length))
@@ -97,7 +93,7 @@ Result<void> split_body(PieceView& piece, std::size_t size) {
                   "piece of block {}: a body of {} bytes cannot hold the record lengths of {} tiles", piece.block,
                   piece.body.size(), non_empty);
   }
-  piece.lengths = piece.body.subspan(lengths_begin, piece.body.size() - rest.size() - lengths_begin);
+  piece.lengths = piece.body.subspan(piece.heads.size(), piece.body.size() - rest.size() - piece.heads.size());
   if (piece.kind == PieceKind::delta) {
     if (piece.changed > rest.size() / size)
       return fail(Code::invalid_input, "piece of block {}: {} bytes do not hold the values of {} changes of {} bytes",
@@ -107,7 +103,6 @@ Result<void> split_body(PieceView& piece, std::size_t size) {
     rest = rest.first(rest.size() - value_bytes);
   }
   piece.records = rest;
-
   return {};
 }
 
@@ -171,21 +166,6 @@ Result<PieceView> read_header(std::span<const std::byte> bytes, Range& range) {
 }
 
 } // namespace
-
-bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexcept {
-  value = 0;
-  for (std::size_t i = 0; i < most_varint_bytes && i < bytes.size(); ++i) {
-    const auto byte = std::to_integer<std::uint64_t>(bytes[i]);
-    if (i == most_varint_bytes - 1 && byte > 1)
-      return false;
-    value |= (byte & 0x7F) << (7 * i);
-    if (byte < 0x80) {
-      bytes = bytes.subspan(i + 1);
-      return true;
-    }
-  }
-  return false;
-}
 
 Result<PieceView> peek_piece(std::span<const std::byte> bytes) {
   Range range;
@@ -280,12 +260,12 @@ std::uint64_t most_header_of(std::uint64_t elements, std::size_t size, std::size
 
 std::uint64_t most_cuts(std::uint64_t elements, std::size_t size, std::size_t piece_limit) noexcept {
   // A piece that is cut covers `p` elements up to the change that no longer fits. With c <= p changes in it, one more
-  // would need: a header; heads and lengths of at most p / 4096 + 2 tiles, 5 bytes each; a position code of at most a
+  // would need: a header; heads and lengths of at most p / 4096 + 2 tiles, 6 bytes each; a position code of at most a
   // byte an element, which every codec keeps to; c + 1 values, which the ulp lane only makes smaller. That is more than
   // the limit, which bounds p from below and so the number of cuts. Values pieces have no positions and hold more
   // elements each; a delta that becomes one does so to be smaller.
   const std::uint64_t element = size + 1;
-  const std::uint64_t fixed = most_header_of(elements, size, piece_limit) + 10 + element;
+  const std::uint64_t fixed = most_header_of(elements, size, piece_limit) + 2 * most_tile_bytes + element;
   std::uint64_t least_cut = 1;
   if (piece_limit > fixed) {
     const std::uint64_t room = piece_limit - fixed;
@@ -304,7 +284,7 @@ std::uint64_t worst_case_bytes(std::uint64_t elements, std::size_t size, std::si
   // empty tiles is paid for by the codes and values that those tiles do not have.
   const std::uint64_t tiles = saturating_add(elements / tile_elements + 2, cuts);
   const std::uint64_t bound =
-    saturating_add(saturating_add(saturating_multiply(elements, size + 1), saturating_multiply(5, tiles)),
+    saturating_add(saturating_add(saturating_multiply(elements, size + 1), saturating_multiply(most_tile_bytes, tiles)),
                    saturating_multiply(most_header_of(elements, size, piece_limit), cuts + 1));
   return std::min(bound, saturating_multiply(elements, piece_limit)); // a piece has at least one element
 }
@@ -318,11 +298,12 @@ struct PieceEncoder::Framing {
   std::uint64_t bytes = 0;      ///< header and body, with what whole adds to it
 };
 
-/// The smallest. A delta may say that it is of the whole block at the price of heads of tiles without changes.
+/// The smallest. A delta may say that it is of the whole block at the price of heads of tiles without changes, a byte
+/// each.
 PieceEncoder::Framing PieceEncoder::frame(std::uint64_t first, std::uint64_t end, std::uint64_t body,
                                           PieceKind kind) const noexcept {
   const auto total = [&](const Framing& framing) {
-    const std::uint64_t with_heads = body + 2 * (framing.lead + framing.trail);
+    const std::uint64_t with_heads = body + framing.lead + framing.trail;
     std::uint64_t bytes = varint_bytes(tag(block_, framing.range, kind)) + varint_bytes(with_heads) + with_heads;
     if (framing.range != Range::whole)
       bytes += varint_bytes(framing.fields[0]) + varint_bytes(framing.fields[1]);
@@ -376,7 +357,7 @@ void PieceEncoder::start_range(const layout::Block& block, std::uint64_t first, 
 
 /// Heads, lengths, records and values of the open piece, as either kind of delta.
 std::uint64_t PieceEncoder::body_bytes(bool ulp) const noexcept {
-  return 2 * heads_.size() + (ulp ? ulp_lengths_ : delta_lengths_) + records_.size() + values_.size();
+  return (ulp ? ulp_index_ : delta_index_) + records_.size() + values_.size();
 }
 
 TileEncoder::Plan PieceEncoder::plan(const Rest& rest, std::uint64_t end) {
@@ -386,21 +367,25 @@ TileEncoder::Plan PieceEncoder::plan(const Rest& rest, std::uint64_t end) {
 
 bool PieceEncoder::fits(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end) const noexcept {
   const bool ulp = ulp_ || plan.head.ulp;
-  std::uint64_t body = body_bytes(ulp) + 2 * (skipped + 1) + plan.bytes();
+  std::uint64_t body = body_bytes(ulp) + skipped + plan.bytes();
+  if (body + most_tile_bytes + most_header_bytes <= piece_limit_)
+    return true;
+  body += varint_bytes(pack_head(plan.head, ulp));
   if (!tiles_.empty()) // the tile before is no longer the last
     body += varint_bytes(std::uint64_t{tiles_.back().record} + (ulp ? tiles_.back().values : 0));
-  if (body + most_header_bytes <= piece_limit_)
-    return true;
   return frame(first_, end, body, ulp ? PieceKind::ulp_delta : PieceKind::delta).bytes <= piece_limit_;
 }
 
 void PieceEncoder::append_tile(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end,
                                const std::byte* values) {
-  heads_.insert(heads_.end(), static_cast<std::size_t>(skipped), empty_head);
-  heads_.push_back(pack_head(plan.head));
+  if (skipped != 0)
+    heads_.resize(heads_.size() + static_cast<std::size_t>(skipped));
+  heads_.push_back(plan.head);
+  delta_index_ += skipped + varint_bytes(pack_head(plan.head, false));
+  ulp_index_ += skipped + varint_bytes(pack_head(plan.head, true));
   if (!tiles_.empty()) {
-    delta_lengths_ += varint_bytes(tiles_.back().record);
-    ulp_lengths_ += varint_bytes(std::uint64_t{tiles_.back().record} + tiles_.back().values);
+    delta_index_ += varint_bytes(tiles_.back().record);
+    ulp_index_ += varint_bytes(std::uint64_t{tiles_.back().record} + tiles_.back().values);
   }
   tiles_.push_back({static_cast<std::uint32_t>(plan.record_bytes), static_cast<std::uint32_t>(plan.value_bytes)});
   tile_encoder_.write(records_);
@@ -468,7 +453,7 @@ void PieceEncoder::add_changes(std::uint64_t first, std::span<const std::uint16_
       // A tile has one head a piece; and a stretch of empty tiles may cost more than a header.
       if (last_tile == tile ||
           (tile - last_tile > 1 &&
-           2 * (tile - last_tile - 1) > frame(tile * tile_elements, block_elements_, 0, PieceKind::delta).bytes))
+           tile - last_tile - 1 > frame(tile * tile_elements, block_elements_, 0, PieceKind::delta).bytes))
         close_piece();
       else
         skipped = tile - last_tile - 1;
@@ -532,7 +517,7 @@ void PieceEncoder::append_piece(PieceKind kind, const Framing& framing, std::uin
                                 WriteBody&& write_body) {
   const std::size_t begin = out_.bytes.size();
   append_tag(kind, framing);
-  append_varint(out_.bytes, body + 2 * (framing.lead + framing.trail));
+  append_varint(out_.bytes, body + framing.lead + framing.trail);
   const std::size_t body_begin = out_.bytes.size();
   write_body();
   assert(out_.bytes.size() - begin == framing.bytes && framing.bytes <= piece_limit_);
@@ -581,7 +566,7 @@ void PieceEncoder::close_piece() {
   }
   changed_ = 0;
   ulp_ = false;
-  delta_lengths_ = ulp_lengths_ = 0;
+  delta_index_ = ulp_index_ = 0;
   heads_.clear();
   tiles_.clear();
   records_.clear();
@@ -590,14 +575,17 @@ void PieceEncoder::close_piece() {
 
 /// The body of the open piece.
 void PieceEncoder::append_delta(std::uint64_t lead, std::uint64_t trail) {
-  const auto append_heads = [this](std::span<const std::uint16_t> heads) { append_bytes(std::as_bytes(heads)); };
-  for (std::uint64_t i = 0; i < lead; ++i)
-    append_heads({&empty_head, 1});
-  append_heads(heads_);
-  for (std::uint64_t i = 0; i < trail; ++i)
-    append_heads({&empty_head, 1});
+  const std::size_t begin = out_.bytes.size();
+  const std::uint64_t index = ulp_ ? ulp_index_ : delta_index_;
+  static_assert(empty_head == 0 && varint_bytes(empty_head) == 1);
+  out_.bytes.resize(begin + static_cast<std::size_t>(lead + index + trail));
+  std::byte* next = out_.bytes.data() + begin + lead;
+  for (const TileHead& head : heads_)
+    next = write_varint(next, pack_head(head, ulp_));
+  next += trail;
   for (std::size_t i = 0; i + 1 < tiles_.size(); ++i)
-    append_varint(out_.bytes, std::uint64_t{tiles_[i].record} + (ulp_ ? tiles_[i].values : 0));
+    next = write_varint(next, std::uint64_t{tiles_[i].record} + (ulp_ ? tiles_[i].values : 0));
+  assert(next == out_.bytes.data() + out_.bytes.size());
   if (!ulp_) {
     append_bytes(records_);
     append_bytes(values_);

@@ -34,7 +34,7 @@ struct PieceView {
   std::uint64_t elements = 0;         ///< length of the range
   std::uint64_t changed = 0;          ///< number of values (== elements for PieceKind::values)
   std::span<const std::byte> body;    ///< everything after the header
-  std::span<const std::byte> heads;   ///< deltas: a u16 a tile
+  std::span<const std::byte> heads;   ///< deltas: varints, one a tile
   std::span<const std::byte> lengths; ///< deltas: varints
   std::span<const std::byte> records; ///< deltas
   /// changed x element size, little-endian, in position order; empty for ulp_delta, whose records hold them.
@@ -167,10 +167,10 @@ private:
   std::uint64_t first_ = 0;
   std::uint64_t end_ = 0;
   bool ulp_ = false; ///< some tile's values are in the ulp lane
-  std::vector<std::uint16_t> heads_;
-  std::vector<Tile> tiles_;         ///< those with changes
-  std::uint64_t delta_lengths_ = 0; ///< bytes of the lengths of all but the last, in a delta
-  std::uint64_t ulp_lengths_ = 0;   ///< and in an ulp delta, where values are part of the record
+  std::vector<TileHead> heads_;
+  std::vector<Tile> tiles_;       ///< those with changes
+  std::uint64_t delta_index_ = 0; ///< bytes of the heads and of the lengths of all but the last, in a delta
+  std::uint64_t ulp_index_ = 0;   ///< and in an ulp delta, where values are part of the record
   std::vector<std::byte> records_;
   std::vector<std::byte> values_;
 };

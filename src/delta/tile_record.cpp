@@ -13,8 +13,8 @@
 namespace deltawire::delta {
 namespace {
 
-constexpr unsigned rice_parameter_bits = 4;
-constexpr unsigned which_bits = 4;
+/// After the bit that says that a Rice parameter is not the expected one.
+constexpr unsigned parameter_bits = 4;
 constexpr unsigned which_bitmap = 15;
 constexpr unsigned small_bits = 4;
 constexpr std::uint16_t least_exception = 2;
@@ -32,6 +32,26 @@ constexpr auto every_position = [] {
 }();
 
 using Mask = std::array<std::uint64_t, tile_elements / 64>;
+
+/// Of a Rice code of `count` places among `span`.
+unsigned expected_parameter(std::size_t count, std::size_t span) noexcept {
+  // ln((1 + sqrt(5)) / 2) = 0.48 of the mean distance is a power of two where the next parameter becomes the best. The
+  // highest bit of the quotient, without a division.
+  const std::size_t above = 31 * (2 * span - count);
+  const std::size_t below = 64 * count;
+  const int bit = static_cast<int>(std::bit_width(above)) - static_cast<int>(std::bit_width(below));
+  return bit <= 0 ? 0 : static_cast<unsigned>(bit) - (below << bit > above ? 1 : 0);
+}
+
+/// Takes the parameter of a Rice code, or which_bitmap. Past both where the bits do not hold it.
+unsigned read_parameter(kernels::BitReader& in, std::size_t count, std::size_t span) noexcept {
+  constexpr unsigned none = which_bitmap + 1;
+  if (in.left() == 0)
+    return none;
+  if (in.take(1) == 0)
+    return expected_parameter(count, span);
+  return in.left() < parameter_bits ? none : static_cast<unsigned>(in.take(parameter_bits));
+}
 
 /// Bits of the number of exceptions.
 unsigned exception_count_bits(std::size_t changes) noexcept {
@@ -74,23 +94,6 @@ kernels::UlpOrder ulp_order(DType dtype) noexcept {
   }
 }
 
-std::uint16_t pack_head(const TileHead& head) noexcept {
-  if (head.changes == 0)
-    return empty_head;
-  return static_cast<std::uint16_t>((head.ulp ? 1u << 15 : 0u) | static_cast<unsigned>(head.codec) << 12 |
-                                    (head.changes - 1));
-}
-
-bool unpack_head(std::uint16_t word, TileHead& head) noexcept {
-  if (word == empty_head) {
-    head = {};
-    return true;
-  }
-  const unsigned codec = word >> 12 & 7;
-  head = {(word & 0xFFFu) + 1, static_cast<PositionCodec>(codec), word >> 15 != 0};
-  return codec < position_codecs;
-}
-
 bool read_positions(const TileHead& head, kernels::BitReader& record, std::size_t span,
                     std::uint16_t* positions) noexcept {
   const std::size_t count = head.changes;
@@ -108,9 +111,7 @@ bool read_positions(const TileHead& head, kernels::BitReader& record, std::size_
     record.skip(16 * count);
     return true;
   case PositionCodec::rice: {
-    if (record.left() < rice_parameter_bits)
-      return false;
-    const auto parameter = static_cast<unsigned>(record.take(rice_parameter_bits));
+    const unsigned parameter = read_parameter(record, count, span);
     return parameter <= kernels::most_rice_parameter && kernels::decode_rice(record, parameter, count, span, positions);
   }
   case PositionCodec::bitmap:
@@ -148,9 +149,7 @@ bool read_ulp(const TileHead& head, kernels::BitReader& record, std::size_t size
     for (std::size_t i = 0; i < count; ++i)
       ulp.exceptions[i] = static_cast<std::uint16_t>(i);
   } else if (exceptions > 0) {
-    if (record.left() < which_bits)
-      return false;
-    const auto which = static_cast<unsigned>(record.take(which_bits));
+    const unsigned which = read_parameter(record, exceptions, count);
     if (which == which_bitmap) {
       if (!read_mask(record, exceptions, count, ulp.exceptions.data()))
         return false;
@@ -209,6 +208,28 @@ void add_ulp(const UlpValues& ulp, std::size_t count, DType dtype, std::byte* va
     }
 }
 
+/// The best parameter of a Rice code among `span` places; returns the bits of the whole code.
+std::size_t TileEncoder::size_rice(std::span<const std::uint16_t> gaps, std::size_t span,
+                                   RiceParameter& parameter) noexcept {
+  const unsigned expected = expected_parameter(gaps.size(), span);
+  const kernels::RiceSize rice = kernels::best_rice(gaps, expected, parameter_bits);
+  parameter = {rice.parameter, rice.parameter == expected};
+  return 1 + rice.bits;
+}
+
+void TileEncoder::write_parameter(RiceParameter parameter, kernels::BitWriter& out) noexcept {
+  if (parameter.expected)
+    out.put(0, 1);
+  else
+    out.put(parameter.value << 1 | 1, 1 + parameter_bits);
+}
+
+/// Of a head in a piece of its lane's kind, as far as they count: a byte of some hundred for a code that is slower to
+/// read is no gain.
+std::size_t TileEncoder::head_bytes(PositionCodec codec) const noexcept {
+  return codec == PositionCodec::rice && positions_.size() < 128 ? 1 : 2;
+}
+
 void TileEncoder::size_positions(std::size_t span) {
   const std::size_t count = positions_.size();
   candidate_count_ = 1;
@@ -221,11 +242,7 @@ void TileEncoder::size_positions(std::size_t span) {
   kernels::to_gaps(positions_, 0, gaps_.data());
   const auto gaps = std::span<const std::uint16_t>(gaps_).first(count);
   const PositionSize bitmap{PositionCodec::bitmap, 8 * ((span + 7) / 8)};
-  const auto size_rice = [&] {
-    const kernels::RiceSize rice = kernels::best_rice(gaps);
-    rice_ = rice.parameter;
-    return PositionSize{PositionCodec::rice, rice_parameter_bits + rice.bits};
-  };
+  const auto rice_size = [&] { return PositionSize{PositionCodec::rice, size_rice(gaps, span, rice_)}; };
   if (!any) {
     switch (*encoding_.positions) {
     case PositionCodec::gaps_u8:
@@ -235,7 +252,7 @@ void TileEncoder::size_positions(std::size_t span) {
       best = {PositionCodec::gaps_u16, 16 * count};
       break;
     case PositionCodec::rice:
-      best = size_rice();
+      best = rice_size();
       break;
     case PositionCodec::run:
       best = {PositionCodec::run, 8 * kernels::run_bytes(gaps)};
@@ -258,8 +275,8 @@ void TileEncoder::size_positions(std::size_t span) {
   consider({PositionCodec::gaps_u8, 8 * sizes.u8});
   if (2 * sizes.runs < best.bytes())
     consider({PositionCodec::run, 8 * kernels::run_bytes(gaps)});
-  const PositionSize rice = size_rice();
-  if (rice.bytes() < best.bytes())
+  const PositionSize rice = rice_size();
+  if (head_bytes(rice.codec) + rice.bytes() < head_bytes(best.codec) + best.bytes())
     best = rice;
   else
     candidates_[candidate_count_++] = rice;
@@ -285,9 +302,11 @@ void TileEncoder::size_ulp(DType dtype, const std::byte* values, const std::byte
     return;
   const auto indices = std::span<const std::uint16_t>(ulp_.exceptions).first(exceptions);
   kernels::to_gaps(indices, 0, exception_gaps_.data());
-  const kernels::RiceSize rice = kernels::best_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions));
-  which_ = rice.bits < count ? rice.parameter : which_bitmap;
-  ulp_bits_ += which_bits + std::min(rice.bits, count);
+  const std::size_t rice = size_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions), count, which_);
+  const std::size_t bitmap = 1 + parameter_bits + count;
+  if (rice >= bitmap)
+    which_ = {which_bitmap, false};
+  ulp_bits_ += std::min(rice, bitmap);
 }
 
 TileEncoder::Plan TileEncoder::plan(std::span<const std::uint16_t> positions, std::size_t span, DType dtype,
@@ -301,12 +320,16 @@ TileEncoder::Plan TileEncoder::plan(std::span<const std::uint16_t> positions, st
   plan_ = {{positions.size(), candidates_[0].codec, false}, candidates_[0].bytes(), positions.size() * size_};
   if (encoding_.ulp && before != nullptr) {
     size_ulp(dtype, values, before);
+    std::size_t least = head_bytes(plan_.head.codec) + plan_.bytes();
     for (std::size_t i = 0; i < candidate_count_; ++i) {
       const PositionSize& positions_size = candidates_[i];
       const std::size_t bytes = (positions_size.bits + ulp_bits_ + 7) / 8 + ulp_bytes_;
       const std::size_t saving = positions.size() == span ? plan_.value_bytes / least_saving : 0;
-      if (bytes + saving < plan_.bytes())
+      const std::size_t head = head_bytes(positions_size.codec);
+      if (head + bytes + saving < least) {
+        least = head + bytes;
         plan_ = {{positions.size(), positions_size.codec, true}, bytes, 0};
+      }
     }
   }
   return plan_;
@@ -323,13 +346,14 @@ void TileEncoder::write_ulp(kernels::BitWriter& bits) {
   bits.put_words(std::span(ulp_.signs).first(kernels::mask_words(count)), count);
   bits.put(exceptions.size(), exception_count_bits(count));
   if (!exceptions.empty() && exceptions.size() < count) {
-    bits.put(which_, which_bits);
-    if (which_ == which_bitmap) {
+    write_parameter(which_, bits);
+    if (which_.value == which_bitmap) {
       Mask mask{};
       kernels::set_positions(exceptions, mask);
       bits.put_words(std::span(mask).first(kernels::mask_words(count)), count);
     } else {
-      kernels::encode_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions.size()), which_, bits);
+      kernels::encode_rice(std::span<const std::uint16_t>(exception_gaps_).first(exceptions.size()), which_.value,
+                           bits);
     }
   }
   for (std::size_t i = 0; i < exceptions.size(); i += 14) { // as many a word as there is room for
@@ -365,8 +389,8 @@ void TileEncoder::write(std::vector<std::byte>& out) {
     next += 2 * count;
     break;
   case PositionCodec::rice:
-    rice.put(rice_, rice_parameter_bits);
-    kernels::encode_rice(gaps, rice_, rice);
+    write_parameter(rice_, rice);
+    kernels::encode_rice(gaps, rice_.value, rice);
     break;
   case PositionCodec::bitmap: {
     Mask mask{};

@@ -8,6 +8,7 @@
 #include "kernels/ulp.hpp"
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,12 +32,42 @@ struct TileHead {
   bool ulp = false; ///< values are in the ulp lane of the record
 };
 
-inline constexpr std::uint16_t empty_head = 0x7000;
+inline constexpr std::uint32_t empty_head = 0;
+/// Heads past this and the least of its number of changes name codec and lane.
+inline constexpr std::uint32_t named_heads = tile_elements;
 
-[[nodiscard]] std::uint16_t pack_head(const TileHead& head) noexcept;
+/// Heads of a kind do not name the way that most of its tiles are in.
+[[nodiscard]] constexpr bool is_usual(PositionCodec codec, bool ulp, bool ulp_piece) noexcept {
+  return codec == PositionCodec::rice && ulp == ulp_piece;
+}
 
-/// False for a codec that does not exist.
-[[nodiscard]] bool unpack_head(std::uint16_t word, TileHead& head) noexcept;
+/// The head's number in a piece of kind ulp delta (`ulp_piece`) or delta. A number is one head's and a head has one.
+[[nodiscard]] constexpr std::uint32_t pack_head(const TileHead& head, bool ulp_piece) noexcept {
+  const auto changes = static_cast<std::uint32_t>(head.changes);
+  if (changes == 0 || is_usual(head.codec, head.ulp, ulp_piece))
+    return changes;
+  return named_heads + 16 * changes + (head.ulp ? 8 : 0) + static_cast<std::uint32_t>(head.codec);
+}
+
+/// False for a number that is no head's.
+[[nodiscard]] constexpr bool unpack_head(std::uint64_t number, bool ulp_piece, TileHead& head) noexcept {
+  if (number <= tile_elements) { // 0: no changes
+    head = {static_cast<std::size_t>(number), PositionCodec::rice, ulp_piece && number != 0};
+    return true;
+  }
+  const std::uint64_t changes = (number - named_heads) / 16;
+  const auto codec = static_cast<PositionCodec>(number & 7);
+  const bool ulp = (number & 8) != 0;
+  if (changes == 0 || changes > tile_elements || (number & 7) >= position_codecs || is_usual(codec, ulp, ulp_piece))
+    return false;
+  head = {static_cast<std::size_t>(changes), codec, ulp};
+  return true;
+}
+
+/// Bytes of a LEB128 varint.
+[[nodiscard]] constexpr std::size_t varint_bytes(std::uint64_t value) noexcept {
+  return static_cast<std::size_t>(std::bit_width(value | 1) + 6) / 7;
+}
 
 /// The values of one tile part in the ulp lane, read from a record; `full` is borrowed from it.
 struct UlpValues {
@@ -89,8 +120,18 @@ private:
     [[nodiscard]] std::size_t bytes() const noexcept { return (bits + 7) / 8; }
   };
 
+  /// Of a Rice code.
+  struct RiceParameter {
+    unsigned value = 0;
+    bool expected = true;
+  };
+
+  [[nodiscard]] std::size_t head_bytes(PositionCodec codec) const noexcept;
   void size_positions(std::size_t span);
   void size_ulp(DType dtype, const std::byte* values, const std::byte* before);
+  [[nodiscard]] static std::size_t size_rice(std::span<const std::uint16_t> gaps, std::size_t span,
+                                             RiceParameter& parameter) noexcept;
+  static void write_parameter(RiceParameter parameter, kernels::BitWriter& out) noexcept;
   void write_ulp(kernels::BitWriter& bits);
 
   Encoding encoding_;
@@ -101,10 +142,11 @@ private:
   std::size_t span_ = 0;
   std::size_t size_ = 0;
   const std::byte* values_ = nullptr;
-  std::array<PositionSize, 2> candidates_{}; ///< the smallest in whole bytes, and Rice, which values follow bit by bit
+  std::array<PositionSize, 2>
+    candidates_{}; ///< the smallest with whole bytes, and Rice, which values follow bit by bit
   std::size_t candidate_count_ = 0;
   TilePositions gaps_;
-  unsigned rice_ = 0;
+  RiceParameter rice_;
 
   // The ulp lane of it.
   std::size_t ulp_bits_ = 0;
@@ -113,7 +155,7 @@ private:
   TilePositions exception_gaps_;
   TilePositions large_; ///< of the exceptions, those whose magnitude takes a byte and more
   std::size_t large_count_ = 0;
-  unsigned which_ = 0;
+  RiceParameter which_;
 
   std::vector<std::byte> scratch_;
 };

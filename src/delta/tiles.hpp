@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 
 namespace deltawire::delta {
 
@@ -63,24 +62,39 @@ void for_each_stretch(std::byte* local, Walk& walk, std::uint64_t first, std::ui
   });
 }
 
+inline constexpr std::size_t most_varint_bytes = 10;
+
 /// Takes a LEB128 varint from the front of `bytes`; nothing when it is cut short or does not fit 64 bits.
-[[nodiscard]] bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexcept;
+[[nodiscard]] inline bool take_varint(std::span<const std::byte>& bytes, std::uint64_t& value) noexcept {
+  value = 0;
+  for (std::size_t i = 0; i < most_varint_bytes && i < bytes.size(); ++i) {
+    const auto byte = std::to_integer<std::uint64_t>(bytes[i]);
+    if (i == most_varint_bytes - 1 && byte > 1)
+      return false;
+    value |= (byte & 0x7F) << (7 * i);
+    if (byte < 0x80) {
+      bytes = bytes.subspan(i + 1);
+      return true;
+    }
+  }
+  return false;
+}
 
 /// Calls visit(first, span, head, record, index) for each tile part with changes of a delta piece, ascending: the part
 /// is block elements [first, first + span), `index` counts the changes before it. Stops where visit returns false.
 /// False then, and where heads, lengths and records of the view do not fit each other.
 template <class Visit>
 bool for_each_record(const PieceView& piece, Visit&& visit) {
+  std::span<const std::byte> heads = piece.heads;
   std::span<const std::byte> lengths = piece.lengths;
   std::size_t at = 0; // in the records
-  std::size_t tile = 0;
   std::uint64_t index = 0;
   bool valid = true;
   for_each_tile_part(piece.first, piece.first + piece.elements, [&](std::uint64_t first, std::size_t span) {
-    std::uint16_t word;
-    std::memcpy(&word, piece.heads.data() + 2 * tile++, sizeof(word));
+    std::uint64_t number = 0;
     TileHead head;
-    if (!valid || !unpack_head(word, head) || head.changes == 0)
+    valid = valid && take_varint(heads, number) && unpack_head(number, piece.kind == PieceKind::ulp_delta, head);
+    if (!valid || head.changes == 0)
       return;
     std::uint64_t length = piece.records.size() - at;
     if (index + head.changes != piece.changed)

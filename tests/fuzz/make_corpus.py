@@ -487,7 +487,7 @@ def messages():
 TILE = 4096
 U8, BF16, F64 = 1, 10, 12
 GAPS_U8, GAPS_U16, RICE, BITMAP, RUN, DENSE = range(6)
-EMPTY = 0x7000
+EMPTY = 0
 
 
 def varint(value):
@@ -530,7 +530,25 @@ def put_rice(bits, positions, k):
         bits.put(gap, k)
 
 
-def put_positions(bits, codec, positions, span, k=3):
+def put_parameter(bits, k):
+    """None: the one that is expected."""
+    if k is None:
+        bits.put(0, 1)
+    else:
+        bits.put(1, 1)
+        bits.put(k, 4)
+
+
+def expected_parameter(count, span):
+    return max((31 * (2 * span - count) // (64 * count)).bit_length() - 1, 0)
+
+
+def put_rice_code(bits, positions, span, k):
+    put_parameter(bits, k)
+    put_rice(bits, positions, expected_parameter(len(positions), span) if k is None else k)
+
+
+def put_positions(bits, codec, positions, span, k=None):
     gaps = gaps_of(positions)
     if codec == GAPS_U8:
         for gap in gaps:
@@ -538,8 +556,7 @@ def put_positions(bits, codec, positions, span, k=3):
     elif codec == GAPS_U16:
         bits.raw(u16(*gaps))
     elif codec == RICE:
-        bits.put(k, 4)
-        put_rice(bits, positions, k)
+        put_rice_code(bits, positions, span, k)
     elif codec == BITMAP:
         for i in range(span):
             bits.put(i in positions, 1)
@@ -562,12 +579,12 @@ def put_ulp(bits, differences, size, which=15):
         bits.put(difference is not None and difference < 0, 1)
     bits.put(len(exceptions), count.bit_length())
     if 0 < len(exceptions) < count:
-        bits.put(which, 4)
         if which == 15:
+            put_parameter(bits, which)
             for i in range(count):
                 bits.put(i in exceptions, 1)
         else:
-            put_rice(bits, exceptions, which)
+            put_rice_code(bits, exceptions, count, which)
     sizes = [abs(differences[i]) if differences[i] is not None else 10**9 for i in exceptions]
     for magnitude in sizes:
         bits.put(min(magnitude - 2, 15), 4)
@@ -576,7 +593,7 @@ def put_ulp(bits, differences, size, which=15):
     bits.raw(b"".join(bytes(range(1, size + 1)) for magnitude in sizes if magnitude >= 272))
 
 
-def record(codec, positions, span, k=3, differences=None, size=2, which=15):
+def record(codec, positions, span, k=None, differences=None, size=2, which=15):
     bits = Bits()
     put_positions(bits, codec, positions, span, k)
     if differences is not None:
@@ -584,13 +601,18 @@ def record(codec, positions, span, k=3, differences=None, size=2, which=15):
     return bits.bytes()
 
 
-def head(codec, changes, ulp=False):
-    return ulp << 15 | codec << 12 | changes - 1
+def head(codec, changes, ulp=False, usual=True):
+    """In a piece of the lane's kind, but where Rice is not `usual`."""
+    return changes if codec == RICE and usual else 4096 + 16 * changes + 8 * ulp + codec
+
+
+def heads(*numbers):
+    return b"".join(varint(number) for number in numbers)
 
 
 def tiles():
-    def tile(dtype, span, word, body):
-        return u8(dtype) + u16(span - 1) + u16(word) + body
+    def tile(dtype, span, number, body, ulp=False):
+        return u8(dtype | ulp << 7) + u16(span - 1) + u32(number) + body
 
     some = [0, 1, 2, 7, 300, 301, 999]
     for name, codec in (("u8", GAPS_U8), ("u16", GAPS_U16), ("rice", RICE), ("bitmap", BITMAP), ("run", RUN)):
@@ -603,15 +625,16 @@ def tiles():
         bad("tile_record", name + "-past-span", tile(BF16, 999, head(codec, 7), body))
         bad("tile_record", name + "-more", tile(BF16, 1000, head(codec, 8), body))
         lane = record(codec, some, 1000, differences=[1, -1, 2, -16, 17, -271, 1])
-        good("tile_record", name + "-ulp", tile(BF16, 1000, head(codec, 7, True), lane))
-        bad("tile_record", name + "-ulp-short", tile(BF16, 1000, head(codec, 7, True), lane[:-1]))
-        bad("tile_record", name + "-ulp-long", tile(BF16, 1000, head(codec, 7, True), lane + b"\0"))
+        good("tile_record", name + "-ulp", tile(BF16, 1000, head(codec, 7, True), lane, ulp=True))
+        bad("tile_record", name + "-ulp-short", tile(BF16, 1000, head(codec, 7, True), lane[:-1], ulp=True))
+        bad("tile_record", name + "-ulp-long", tile(BF16, 1000, head(codec, 7, True), lane + b"\0", ulp=True))
     good("tile_record", "dense", tile(BF16, 5, head(DENSE, 5), b""))
     good("tile_record", "dense-ulp", tile(BF16, 5, head(DENSE, 5, True), record(DENSE, [], 5, differences=[1, 1, -1, 1, -1])))
     good("tile_record", "u8-255", tile(BF16, 4096, head(GAPS_U8, 2), record(GAPS_U8, [255, 511], 4096)))
     good("tile_record", "ulp-full", tile(F64, 9, head(GAPS_U8, 3, True), record(GAPS_U8, [1, 2, 8], 9, differences=[None, 1, None], size=8)))
     good("tile_record", "ulp-all-exceptions", tile(BF16, 9, head(GAPS_U8, 2, True), record(GAPS_U8, [1, 2], 9, differences=[5, -5])))
     good("tile_record", "ulp-rice", tile(BF16, 9, head(GAPS_U8, 3, True), record(GAPS_U8, [1, 2, 3], 9, differences=[1, 9, 1], which=0)))
+    good("tile_record", "ulp-rice-expected", tile(BF16, 9, head(GAPS_U8, 3, True), record(GAPS_U8, [1, 2, 3], 9, differences=[1, 9, 1], which=None)))
     good("tile_record", "empty", tile(BF16, 9, EMPTY, b""))
     bad("tile_record", "empty-body", tile(BF16, 9, EMPTY, b"\0"))
     bad("tile_record", "codec-6", tile(BF16, 9, head(6, 1), b"\0"))
@@ -620,14 +643,24 @@ def tiles():
     bad("tile_record", "u8-ends-255", tile(BF16, 4096, head(GAPS_U8, 1), b"\xff"))
     bad("tile_record", "u8-only-255", tile(BF16, 4096, head(GAPS_U8, 1), b"\xff" * 20))
     bad("tile_record", "u16-wraps", tile(BF16, 4096, head(GAPS_U16, 2), u16(0xFFFF, 0xFFFF)))
-    bad("tile_record", "rice-k", tile(BF16, 4096, head(RICE, 1), u8(12, 0, 0)))
+    bad("tile_record", "rice-k", tile(BF16, 4096, head(RICE, 1), u8(12 << 1 | 1, 0, 0)))
+    bad("tile_record", "rice-k-15", tile(BF16, 4096, head(RICE, 1), u8(15 << 1 | 1, 0xFF, 0xFF)))
+    bad("tile_record", "rice-no-k", tile(BF16, 4096, head(RICE, 1), b""))
     bad("tile_record", "rice-no-end", tile(BF16, 4096, head(RICE, 1), u8(0, 0, 0, 0)))
-    bad("tile_record", "rice-rest", tile(BF16, 4096, head(RICE, 1), u8(0x10 | 0x80)))
+    bad("tile_record", "rice-rest", tile(BF16, 4096, head(RICE, 1), u8(0x01 | 0x20 | 0x80)))
+    good("tile_record", "rice-k-given", tile(BF16, 1000, head(RICE, 7), record(RICE, some, 1000, k=3)))
+    good("tile_record", "rice-most", tile(BF16, 4096, head(RICE, 4096), record(RICE, list(range(4096)), 4096)))
+    good("tile_record", "rice-raw-of-ulp", tile(BF16, 1000, head(RICE, 7, usual=False), record(RICE, some, 1000), ulp=True))
+    bad("tile_record", "rice-more-than-span", tile(BF16, 4, head(RICE, 5), b"\xfe"))
+    bad("tile_record", "named-usual", tile(BF16, 1000, head(RICE, 7, usual=False), record(RICE, some, 1000)))
+    bad("tile_record", "named-usual-ulp", tile(BF16, 1000, head(RICE, 7, True, usual=False), record(RICE, some, 1000, differences=[1] * 7), ulp=True))
+    bad("tile_record", "head-between", tile(BF16, 1000, 4096 + 15, b"\0"))
+    bad("tile_record", "head-past-end", tile(BF16, 4096, head(DENSE, 4097), b""))
     bad("tile_record", "bitmap-past-span", tile(BF16, 4, head(BITMAP, 2), u8(0x11)))
     bad("tile_record", "run-long", tile(BF16, 4096, head(RUN, 2), varint(0) + varint(4000)))
     bad("tile_record", "run-wraps", tile(BF16, 4096, head(RUN, 2), varint(2**64 - 1) + varint(1)))
     bad("tile_record", "run-varint", tile(BF16, 4096, head(RUN, 2), b"\xff" * 11))
-    bad("tile_record", "ulp-which", tile(BF16, 9, head(DENSE, 9, True), b"\0\x02" + b"\xff" * 9))
+    bad("tile_record", "ulp-which", tile(BF16, 9, head(DENSE, 9, True), b"\0\x22" + b"\xff" * 9))
     bad("tile_record", "ulp-exceptions", tile(BF16, 2, head(DENSE, 2, True), u8(0x0C)))
 
 
@@ -649,25 +682,27 @@ def pieces():
         good("piece", name, b"".join(parts))
 
     one = block()
-    example = u16(head(GAPS_U16, 1), head(GAPS_U8, 1)) + b"\x02" + u16(4095) + b"\x01" + bytes.fromhex("aabbccdd")
-    lanes = u16(head(GAPS_U16, 1), head(GAPS_U8, 1, True)) + b"\x04" + u16(4095) + b"\xaa\xbb" + record(GAPS_U8, [1], 4096, differences=[-3])
-    both("example", one, piece(DELTA, TILES, u16(head(GAPS_U16, 1), head(GAPS_U8, 1)) + b"\x02" + u16(4095) + b"\x01" +
+    example = heads(head(GAPS_U16, 1), head(GAPS_U8, 1)) + b"\x02" + u16(4095) + b"\x01" + bytes.fromhex("aabbccdd")
+    lanes = heads(head(GAPS_U16, 1), head(GAPS_U8, 1, True)) + b"\x04" + u16(4095) + b"\xaa\xbb" + record(GAPS_U8, [1], 4096, differences=[-3])
+    both("example", one, piece(DELTA, TILES, heads(head(GAPS_U16, 1), head(GAPS_U8, 1)) + b"\x02" + u16(4095) + b"\x01" +
                                bytes.fromhex("aabbccdd"), fields=(0, 2)))
-    both("example-ulp", one, piece(ULP, TILES, u16(head(GAPS_U16, 1, True), head(GAPS_U8, 1, True)) + bytes.fromhex("03ff0f000107"), fields=(0, 2)))
+    both("example-ulp", one, piece(ULP, TILES, heads(head(GAPS_U16, 1, True), head(GAPS_U8, 1, True)) + bytes.fromhex("03ff0f000107"), fields=(0, 2)))
     both("lanes-mixed", one, piece(ULP, TILES, lanes, fields=(0, 2)))
     both("followed", one, piece(DELTA, TILES, example, fields=(0, 2)), b"anything")
     both("whole-values", block(U8, extents=(7,)), piece(VALUES, WHOLE, bytes(range(7))))
     both("tiles-values", block(U8, extents=(4099,)), piece(VALUES, TILES, b"abc", fields=(1, 1)))
     both("elements-values", one, piece(VALUES, ELEMENTS, bytes(range(6)), fields=(9997, 3)))
-    both("elements-inside", one, piece(DELTA, ELEMENTS, u16(head(DENSE, 1)) + b"ab", fields=(4097, 1)))
-    both("elements-across", one, piece(DELTA, ELEMENTS, u16(EMPTY, head(DENSE, 2)) + b"abcd", fields=(4000, 98)))
-    both("empty-tiles", one, piece(DELTA, WHOLE, u16(EMPTY, head(GAPS_U8, 1), EMPTY) + b"\x07ab"))
-    both("transposed", block(extents=(30, 20), shape=4), piece(DELTA, WHOLE, u16(head(GAPS_U8, 3)) + bytes([0, 19, 200]) + b"abcdef"))
-    both("three-dims", block(F64, extents=(5, 4, 3)), piece(ULP, WHOLE, u16(head(RUN, 4, True)) + record(RUN, [2, 3, 4, 59], 60, differences=[1, None, -40, 2], size=8)))
+    both("elements-inside", one, piece(DELTA, ELEMENTS, heads(head(DENSE, 1)) + b"ab", fields=(4097, 1)))
+    both("elements-across", one, piece(DELTA, ELEMENTS, heads(EMPTY, head(DENSE, 2)) + b"abcd", fields=(4000, 98)))
+    both("raw-rice-of-ulp", one, piece(ULP, TILES, heads(head(RICE, 1, usual=False), head(RICE, 1, True)) + varint(len(record(RICE, [9], 4096)) + 2) +
+                                       record(RICE, [9], 4096) + b"\xaa\xbb" + record(RICE, [7], 4096, differences=[-3]), fields=(0, 2)))
+    both("empty-tiles", one, piece(DELTA, WHOLE, heads(EMPTY, head(GAPS_U8, 1), EMPTY) + b"\x07ab"))
+    both("transposed", block(extents=(30, 20), shape=4), piece(DELTA, WHOLE, heads(head(GAPS_U8, 3)) + bytes([0, 19, 200]) + b"abcdef"))
+    both("three-dims", block(F64, extents=(5, 4, 3)), piece(ULP, WHOLE, heads(head(RUN, 4, True)) + record(RUN, [2, 3, 4, 59], 60, differences=[1, None, -40, 2], size=8)))
     for name, codec in (("rice", RICE), ("bitmap", BITMAP)):
         positions = [3, 4, 99]
-        both(name, block(extents=(100,)), piece(DELTA, WHOLE, u16(head(codec, 3)) + record(codec, positions, 100) + b"abcdef"))
-        both(name + "-ulp", block(extents=(100,)), piece(ULP, WHOLE, u16(head(codec, 3, True)) + record(codec, positions, 100, differences=[-1, 30, 1])))
+        both(name, block(extents=(100,)), piece(DELTA, WHOLE, heads(head(codec, 3)) + record(codec, positions, 100) + b"abcdef"))
+        both(name + "-ulp", block(extents=(100,)), piece(ULP, WHOLE, heads(head(codec, 3, True)) + record(codec, positions, 100, differences=[-1, 30, 1])))
     both("past-2-31", block(U8, shape=8, extents=(3,)), piece(VALUES, ELEMENTS, b"abc", fields=(3 * 2**40 - 3, 3)))
     both("varint-not-shortest", block(U8, extents=(2,)), b"\xd1\x00\x82\x00ab")
 
@@ -693,15 +728,22 @@ def pieces():
     wrong("values-short", one, piece(VALUES, ELEMENTS, b"abc", fields=(0, 2)))
     wrong("values-long", one, piece(VALUES, ELEMENTS, b"abcdef", fields=(0, 2)))
     wrong("no-heads", block(shape=8, extents=(3,)), piece(DELTA, WHOLE, b"abcd"))
-    wrong("no-changes", one, piece(DELTA, TILES, u16(EMPTY, EMPTY), fields=(0, 2)))
-    wrong("lane-of-delta", one, piece(DELTA, TILES, u16(head(GAPS_U16, 1, True), head(GAPS_U8, 1, True)) + bytes.fromhex("03ff0f000107"), fields=(0, 2)))
-    wrong("codec", one, piece(DELTA, TILES, u16(head(6, 1)) + b"\0ab", fields=(0, 1)))
-    wrong("no-length", one, piece(DELTA, TILES, u16(head(DENSE, 4096), head(DENSE, 4096)), fields=(0, 2)))
+    wrong("no-changes", one, piece(DELTA, TILES, heads(EMPTY, EMPTY), fields=(0, 2)))
+    wrong("lane-of-delta", one, piece(DELTA, TILES, heads(head(GAPS_U16, 1, True), head(GAPS_U8, 1, True)) + bytes.fromhex("03ff0f000107"), fields=(0, 2)))
+    wrong("codec", one, piece(DELTA, TILES, heads(head(6, 1)) + b"\0ab", fields=(0, 1)))
+    wrong("head-between", one, piece(DELTA, TILES, heads(4097) + b"\0ab", fields=(0, 1)))
+    wrong("head-past-end", one, piece(DELTA, TILES, heads(4096 + 16 * 4097 + DENSE), fields=(0, 1)))
+    wrong("head-wraps", one, piece(DELTA, TILES, heads(2**64 - 1) + b"\0ab", fields=(0, 1)))
+    wrong("head-past-64", one, piece(DELTA, TILES, b"\xff" * 10 + b"\0ab", fields=(0, 1)))
+    wrong("head-cut-short", one, piece(DELTA, TILES, heads(EMPTY) + b"\x90", fields=(0, 2)))
+    wrong("head-usual", one, piece(DELTA, TILES, heads(head(RICE, 1, usual=False)) + record(RICE, [9], 4096) + b"ab", fields=(0, 1)))
+    wrong("heads-many", block(shape=8, extents=(2**15,)), piece(DELTA, WHOLE, bytes(2000)))
+    wrong("no-length", one, piece(DELTA, TILES, heads(head(DENSE, 4096), head(DENSE, 4096)), fields=(0, 2)))
     wrong("length-past-end", one, piece(DELTA, TILES, example[:4] + b"\x7f" + example[5:], fields=(0, 2)))
     wrong("length-wraps", one, piece(DELTA, TILES, example[:4] + varint(2**64 - 1) + example[5:], fields=(0, 2)))
-    wrong("values-missing", one, piece(DELTA, TILES, u16(head(GAPS_U8, 9)) + bytes(9) + b"ab", fields=(0, 1)))
-    wrong("record-long", block(extents=(100,)), piece(DELTA, WHOLE, u16(head(GAPS_U8, 1)) + b"\x01\x01ab"))
-    wrong("raw-values-short", block(extents=(100,)), piece(ULP, WHOLE, u16(head(GAPS_U8, 2)) + b"\x01\x01abc"))
+    wrong("values-missing", one, piece(DELTA, TILES, heads(head(GAPS_U8, 9)) + bytes(9) + b"ab", fields=(0, 1)))
+    wrong("record-long", block(extents=(100,)), piece(DELTA, WHOLE, heads(head(GAPS_U8, 1)) + b"\x01\x01ab"))
+    wrong("raw-values-short", block(extents=(100,)), piece(ULP, WHOLE, heads(head(GAPS_U8, 2)) + b"\x01\x01abc"))
 
 
 def zstd(*blocks, said=None, magic=0xFD2FB528):
@@ -722,8 +764,8 @@ def compressed_pieces():
 
     small = {"dtype": BF16, "extents": (100,)}
     values = bytes(range(200))
-    delta = u16(head(GAPS_U8, 3)) + bytes([1, 2, 3]) + b"abcdef"
-    ulp = u16(head(RUN, 3, True)) + record(RUN, [2, 3, 90], 100, differences=[-1, 30, 1])
+    delta = heads(head(GAPS_U8, 3)) + bytes([1, 2, 3]) + b"abcdef"
+    ulp = heads(head(RUN, 3, True)) + record(RUN, [2, 3, 90], 100, differences=[-1, 30, 1])
     for name, kind, body in (("values", VALUES, values), ("delta", DELTA, delta), ("ulp", ULP, ulp)):
         good("compressed_piece", name, of(kind, body, **small))
         good("compressed_piece", name + "-frame", of(kind, zstd(body), framed=True, **small))

@@ -7,6 +7,7 @@
 
 #include "delta/capture.hpp"
 #include "delta/stage.hpp"
+#include "delta/tiles.hpp"
 
 #include <cmath>
 #include <limits>
@@ -204,9 +205,10 @@ TEST_CASE("every codec and the choice among them bring the right bits, and the c
       }
     }
     CAPTURE(test::seed(), repeat, step.changed);
-    REQUIRE(chosen <= smallest);
-    REQUIRE(chosen <= chosen_raw);
-    REQUIRE(chosen_raw <= smallest_raw);
+    const std::size_t tiles = static_cast<std::size_t>((step.elements + 4095) / 4096);
+    REQUIRE(chosen <= smallest + tiles); // a head may take a byte more than where the choice was made
+    REQUIRE(chosen <= chosen_raw + tiles);
+    REQUIRE(chosen_raw <= smallest_raw + tiles);
   }
 }
 
@@ -258,11 +260,17 @@ TEST_CASE("each codec is chosen where it is best") {
     const auto piece = delta::read_piece(encoded.bytes, step.block);
     REQUIRE(piece);
     REQUIRE(piece->kind == PieceKind::delta);
-    return std::to_integer<int>(piece->heads[1]) >> 4;
+    int codec = -1;
+    delta::for_each_record(
+      *piece, [&](std::uint64_t, std::size_t, const delta::TileHead& head, std::span<const std::byte>, std::uint64_t) {
+        codec = codec < 0 ? static_cast<int>(head.codec) : codec;
+        return true;
+      });
+    return codec;
   };
   Step one(random, DType::bf16, 4096);
   one.change_one(random, 4000, Step::Size::small);
-  CHECK(codec_of(one) == static_cast<int>(PositionCodec::gaps_u16));
+  CHECK(codec_of(one) == static_cast<int>(PositionCodec::rice)); // u16 gaps take more: they are there to be forced
   Step near(random, DType::bf16, 4096);
   near.change_one(random, 100, Step::Size::small);
   CHECK(codec_of(near) == static_cast<int>(PositionCodec::gaps_u8));

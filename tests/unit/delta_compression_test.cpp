@@ -203,7 +203,7 @@ TEST_CASE("compressed pieces that are not what they must be are refused") {
   refuses(piece_of(1, 0, frame_of_zeros(2 * elements - 1, 2 * elements)), block, "corrupt");
   refuses(piece_of(1, 0, frame_of_zeros(1 << 22, 1 << 22)), block, "4194304 bytes of values for 3000 elements");
   refuses(piece_of(1, 0, frame_of_zeros(2 * elements - 2, 2 * elements - 2)), block, "bytes of values for 3000");
-  refuses(piece_of(0, 0, frame_of_zeros(100, 100)), block, "record does not hold");
+  refuses(piece_of(0, 0, frame_of_zeros(100, 100)), block, "no changes");
   refuses(piece_of(1, 101, frame_of_zeros(200, 200)), block, "101 values of 2 bytes at the end of 200 bytes");
   Bytes two = frame_of_zeros(elements, elements);
   two.insert(two.end(), two.begin(), two.end());

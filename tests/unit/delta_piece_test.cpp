@@ -291,10 +291,17 @@ TEST_CASE("the bytes of a piece are those of FORMAT.md") {
   encoder.add_changes(0, one, first.data());
   encoder.add_changes(4096, other, second.data());
   encoder.finish_range();
-  REQUIRE(encoder.take().bytes == body_of({0x54, 0, 2, 12,            // block, range, kind; tiles; body
-                                           0, 0x10, 0, 0,             // heads
-                                           2, 0xFF, 0x0F, 1,          // length; codes
+  REQUIRE(encoder.take().bytes == body_of({0x50, 11,                  // block, range, kind; body
+                                           1, 1, 0,                   // heads
+                                           2, 0xFC, 0x3F, 0x41,       // length; codes
                                            0xAA, 0xBB, 0xCC, 0xDD})); // values
+  PieceEncoder wide(1 << 20, {delta::PositionCodec::gaps_u16, true});
+  wide.start_range(block, 0, 10000);
+  wide.add_changes(0, one, first.data());
+  wide.add_changes(4096, other, second.data());
+  wide.finish_range();
+  REQUIRE(wide.take().bytes ==
+          body_of({0x50, 14, 0x91, 0x20, 0x91, 0x20, 0, 2, 0xFF, 0x0F, 1, 0, 0xAA, 0xBB, 0xCC, 0xDD}));
 
   // The same with their base: +1 and -3. Both are negative numbers, the second base nearer to zero.
   const Bytes first_base = body_of({0xAB, 0xBB});
@@ -303,7 +310,7 @@ TEST_CASE("the bytes of a piece are those of FORMAT.md") {
   encoder.add_changes(0, one, first.data(), first_base.data());
   encoder.add_changes(4096, other, second.data(), second_base.data());
   encoder.finish_range();
-  REQUIRE(encoder.take().bytes == body_of({0x56, 0, 2, 10, 0, 0x90, 0, 0x80, 3, 0xFF, 0x0F, 0, 1, 7}));
+  REQUIRE(encoder.take().bytes == body_of({0x52, 8, 1, 1, 0, 2, 0xFC, 0x3F, 0xC1, 3}));
 
   encoder.add_values(block, 2, 1, first.data());
   REQUIRE(encoder.take().bytes == body_of({0x59, 2, 1, 2, 0xAA, 0xBB}));
@@ -366,41 +373,54 @@ TEST_CASE("positions that are not exactly those declared are refused") {
   const auto delta_piece = [&](std::initializer_list<int> body, std::uint64_t kind = 0) {
     return piece_bytes({0x58 + kind, 4095, 3}, body_of(body));
   };
-  REQUIRE(delta::read_piece(delta_piece({0, 0, 0, 0, 1, 0, 1, 9, 9, 9, 9}), block));
-  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 0, 0, 1, 9, 9}), block));
-  REQUIRE(delta::read_piece(delta_piece({0, 0x50, 1, 0x50, 0, 9, 9, 9, 9, 9, 9}), block));
-  refuses(delta_piece({0, 0}), block, "cannot hold the heads of 2 tiles");
-  refuses(delta_piece({0, 0, 0, 0x60, 1, 0, 1, 9, 9, 9, 9}), block, "unknown position codec 6");
-  refuses(delta_piece({1, 0x70, 0, 0, 1, 9, 9}), block, "unknown position codec 7");
-  refuses(delta_piece({0, 0x70, 0, 0x70}), block, "no changes");
-  refuses(delta_piece({0, 0, 0, 0}), block, "cannot hold the record lengths");
-  refuses(delta_piece({0, 0, 0, 0, 0x81}), block, "cannot hold the record lengths");
-  refuses(delta_piece({0, 0, 0, 0, 1, 0, 1}), block, "do not hold the values of 2 changes");
-  refuses(delta_piece({0, 0, 0, 0, 7, 0, 1, 9, 9, 9, 9}), block, "tile 1: its record");
-  refuses(delta_piece({1, 0, 0, 0x70, 0, 0, 9, 9, 9, 9}), block, "tile 0: its record"); // two in a part of one
-  refuses(delta_piece({0, 0, 0, 0, 1, 0, 2, 9, 9, 9, 9}), block, "tile 1: its record");
-  refuses(delta_piece({0, 0, 0, 0, 1, 1, 1, 9, 9, 9, 9}), block, "tile 0: its record");
-  refuses(delta_piece({0, 0, 0, 0, 1, 0, 1, 9, 9, 9}), block, "tile 1: its record");
-  refuses(delta_piece({0, 0, 0, 0, 1, 0, 1, 9, 9, 9, 9, 9}), block, "tile 1: its record");
-  refuses(delta_piece({0, 0x50, 0, 0x50, 0, 9, 9, 9, 9}), block, "tile 1: its record"); // dense, and not all
-  refuses(delta_piece({0, 0x80, 0, 0, 1, 0, 1, 9, 9, 9, 9}), block, "says it has none");
+  REQUIRE(delta::read_piece(delta_piece({0x90, 0x20, 0x90, 0x20, 1, 0, 1, 9, 9, 9, 9}), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0x90, 0x20, 1, 9, 9}), block));
+  REQUIRE(delta::read_piece(delta_piece({0x95, 0x20, 0xA5, 0x20, 0, 9, 9, 9, 9, 9, 9}), block));
+  refuses(delta_piece({0x90, 0x20}), block, "cannot hold the heads of 2 tiles");
+  refuses(delta_piece({0x90, 0x20, 0x96, 0x20, 1, 0, 1, 9, 9, 9, 9}), block, "tile 1: no head is 4118");
+  refuses(delta_piece({0x97, 0x20, 0x90, 0x20, 1, 9, 9}), block, "tile 0: no head is 4119");
+  refuses(delta_piece({0, 0}), block, "no changes");
+  // Numbers between the two ranges and past them; the usual way by its name; a varint that does not end, or is too
+  // long.
+  refuses(delta_piece({0, 0x81, 0x20, 0, 9, 9}), block, "tile 1: no head is 4097");
+  refuses(delta_piece({0, 0x8F, 0x20, 0, 9, 9}), block, "tile 1: no head is 4111");
+  refuses(delta_piece({0, 0x90, 0xA0, 0x04, 0, 9, 9}), block, "tile 1: no head is 69648");
+  REQUIRE(delta::read_piece(delta_piece({0, 1, 2, 9, 9}), block));
+  refuses(delta_piece({0, 0x92, 0x20, 2, 9, 9}), block, "tile 1: no head is 4114");
+  REQUIRE(delta::read_piece(delta_piece({0, 0x92, 0x20, 2, 9, 9}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 1, 2}, 2), block));
+  refuses(delta_piece({0, 0x9A, 0x20, 2}, 2), block, "tile 1: no head is 4122");
+  refuses(delta_piece({0, 0x90}), block, "cannot hold the heads of 2 tiles");
+  refuses(delta_piece({0, 128, 128, 128, 128, 128, 128, 128, 128, 128, 2, 9}), block, "cannot hold the heads");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20}), block, "cannot hold the record lengths");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 0x81}), block, "cannot hold the record lengths");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 1, 0, 1}), block, "do not hold the values of 2 changes");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 7, 0, 1, 9, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0xA0, 0x20, 0, 0, 0, 9, 9, 9, 9}), block, "tile 0: its record"); // two in a part of one
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 1, 0, 2, 9, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 1, 1, 1, 9, 9, 9, 9}), block, "tile 0: its record");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 1, 0, 1, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0x90, 0x20, 0x90, 0x20, 1, 0, 1, 9, 9, 9, 9, 9}), block, "tile 1: its record");
+  refuses(delta_piece({0x95, 0x20, 0x95, 0x20, 0, 9, 9, 9, 9}), block, "tile 1: its record"); // dense, and not all
+  refuses(delta_piece({0x98, 0x20, 0x90, 0x20, 1, 0, 1, 9, 9, 9, 9}), block, "says it has none");
 
-  REQUIRE(delta::read_piece(delta_piece({0, 0, 0, 0, 3, 0, 9, 9, 1, 9, 9}, 2), block));
-  REQUIRE(delta::read_piece(delta_piece({0, 0x80, 0, 0, 2, 0, 0, 1, 9, 9}, 2), block));
-  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0}, 2), block));          // dense: signs 00, e = 00
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x10}, 2), block, "tile 1: its record");    // bits left over
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0, 0}, 2), block, "tile 1: its record");    // a byte left over
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x0C, 0}, 2), block, "tile 1: its record"); // e = 3
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x08}, 2), block, "tile 1: its record");    // e = 2, nothing follows
-  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0x08, 0}, 2), block));
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0}, 2), block, "tile 1: its record"); // a small of 15, nothing follows
-  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0, 3}, 2), block));
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0, 255, 1}, 2), block, "tile 1: its record"); // half of a full one
-  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0xF8, 0, 255, 1, 2}, 2), block));
-  // e = 1 of 2: which is 12 of 11, then a Rice code with k = 0 of index 2, then one of index 1.
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0xC4, 0, 0}, 2), block, "tile 1: its record");
-  refuses(delta_piece({0, 0x70, 1, 0xD0, 0x04, 4, 0}, 2), block, "tile 1: its record");
-  REQUIRE(delta::read_piece(delta_piece({0, 0x70, 1, 0xD0, 0x04, 2}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0x90, 0x20, 0x90, 0x20, 3, 0, 9, 9, 1, 9, 9}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0x98, 0x20, 0x90, 0x20, 2, 0, 0, 1, 9, 9}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0xAD, 0x20, 0}, 2), block));          // dense: signs 00, e = 00
+  refuses(delta_piece({0, 0xAD, 0x20, 0x10}, 2), block, "tile 1: its record");    // bits left over
+  refuses(delta_piece({0, 0xAD, 0x20, 0, 0}, 2), block, "tile 1: its record");    // a byte left over
+  refuses(delta_piece({0, 0xAD, 0x20, 0x0C, 0}, 2), block, "tile 1: its record"); // e = 3
+  refuses(delta_piece({0, 0xAD, 0x20, 0x08}, 2), block, "tile 1: its record");    // e = 2, nothing follows
+  REQUIRE(delta::read_piece(delta_piece({0, 0xAD, 0x20, 0x08, 0}, 2), block));
+  refuses(delta_piece({0, 0xAD, 0x20, 0xF8, 0}, 2), block, "tile 1: its record"); // a small of 15, nothing follows
+  REQUIRE(delta::read_piece(delta_piece({0, 0xAD, 0x20, 0xF8, 0, 3}, 2), block));
+  refuses(delta_piece({0, 0xAD, 0x20, 0xF8, 0, 255, 1}, 2), block, "tile 1: its record"); // half of a full one
+  REQUIRE(delta::read_piece(delta_piece({0, 0xAD, 0x20, 0xF8, 0, 255, 1, 2}, 2), block));
+  // e = 1 of 2: k is 12 of 11, then 0 and a Rice code of index 2, then of index 1; then the expected one, which is 0.
+  refuses(delta_piece({0, 0xAD, 0x20, 0x94, 1, 0}, 2), block, "tile 1: its record");
+  refuses(delta_piece({0, 0xAD, 0x20, 0x14, 8, 0}, 2), block, "tile 1: its record");
+  REQUIRE(delta::read_piece(delta_piece({0, 0xAD, 0x20, 0x14, 4}, 2), block));
+  REQUIRE(delta::read_piece(delta_piece({0, 0xAD, 0x20, 0x44, 0}, 2), block));
 }
 
 TEST_CASE("arbitrary bytes are refused or stay inside the block") {

@@ -88,6 +88,17 @@ private:
       must(!bit());
   }
 
+  /// Of a Rice code of `count` gaps among `span` places.
+  std::uint64_t parameter(std::size_t count, std::uint64_t span) {
+    if (bit())
+      return bits(4);
+    const std::uint64_t scaled = 31 * (2 * span - count) / (64 * count);
+    std::uint64_t expected = 0;
+    while (scaled >> (expected + 1) != 0)
+      ++expected;
+    return expected;
+  }
+
   std::vector<std::uint64_t> rice(std::uint64_t parameter, std::size_t count) {
     must(parameter <= 11);
     std::vector<std::uint64_t> gaps(count);
@@ -123,7 +134,8 @@ private:
       }
       break;
     case 2:
-      result = rice(bits(4), count);
+      must(count <= span);
+      result = rice(parameter(count, span), count);
       break;
     case 3:
       for (std::uint64_t i = 0; i < span; ++i)
@@ -178,13 +190,13 @@ private:
       for (std::size_t i = 0; i < count; ++i)
         which.push_back(i);
     } else if (exceptions > 0) {
-      const std::uint64_t parameter = bits(4);
-      if (parameter == 15) {
+      const std::uint64_t k = parameter(exceptions, count);
+      if (k == 15) {
         for (std::size_t i = 0; i < count; ++i)
           if (bit())
             which.push_back(i);
       } else {
-        which = rice(parameter, exceptions);
+        which = rice(k, exceptions);
       }
     }
     must(which.size() == exceptions && (which.empty() || which.back() < count));
@@ -237,20 +249,30 @@ private:
     struct Part {
       std::uint64_t first;
       std::uint64_t span;
-      unsigned head;
+      std::uint64_t changes;
+      unsigned codec;
+      bool ulp;
       std::uint64_t length;
       std::vector<std::uint64_t> positions;
     };
     std::vector<Part> parts;
     for (std::uint64_t part = first; part < end; part = (part / 4096 + 1) * 4096) {
-      const auto head = static_cast<unsigned>(number(2));
-      if (head != 0x7000)
-        parts.push_back({part, std::min(end, (part / 4096 + 1) * 4096) - part, head, 0, {}});
+      const std::uint64_t head = varint();
+      const std::uint64_t span = std::min(end, (part / 4096 + 1) * 4096) - part;
+      if (head > 4096) {
+        must(head >= 4112 && head <= 69647);
+        const auto codec = static_cast<unsigned>(head & 7);
+        const bool lane = (head & 8) != 0;
+        must(codec != 2 || lane != (kind == 2));
+        parts.push_back({part, span, (head - 4096) / 16, codec, lane, 0, {}});
+      } else if (head != 0) {
+        parts.push_back({part, span, head, 2, kind == 2, 0, {}});
+      }
     }
     must(!parts.empty());
     std::size_t changes = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      changes += (parts[i].head & 4095) + 1;
+      changes += static_cast<std::size_t>(parts[i].changes);
       if (i + 1 < parts.size())
         parts[i].length = varint();
     }
@@ -259,8 +281,8 @@ private:
       const std::size_t record_end = i + 1 < parts.size() ? at_ + static_cast<std::size_t>(part.length)
                                      : kind == 0          ? body_end - changes * size_
                                                           : body_end;
-      part.positions = positions(part.head >> 12 & 7, (part.head & 4095) + 1, part.span);
-      if (part.head >> 15 != 0) {
+      part.positions = positions(part.codec, static_cast<std::size_t>(part.changes), part.span);
+      if (part.ulp) {
         must(kind == 2);
         ulp(part.first, part.positions, base);
       } else {

@@ -129,9 +129,23 @@ TEST_CASE("Rice codes are their description's, bit by bit, and read back with ev
         REQUIRE(decoded == positions);
         REQUIRE(reader.position() == lead + expected.size());
       }
-      const kernels::RiceSize best = kernels::best_rice(gaps);
+      const kernels::RiceSize best = kernels::best_rice(gaps, 0, 0);
       REQUIRE(best.bits == reference_rice(gaps, best.parameter).size());
       REQUIRE(static_cast<double>(best.bits) <= static_cast<double>(smallest) * 1.03 + 2);
+      // Where others than one parameter take more bits to state.
+      for (int far = 0; far < 2; ++far) {
+        const auto expected = static_cast<unsigned>(random() % 12);
+        const auto more = static_cast<unsigned>(random() % 20);
+        const kernels::RiceSize stated = kernels::best_rice(gaps, expected, more);
+        REQUIRE(stated.bits ==
+                reference_rice(gaps, stated.parameter).size() + (stated.parameter == expected ? 0 : more));
+        REQUIRE(stated.bits <= best.bits + (best.parameter == expected ? 0 : more));
+      }
+      const auto is_kept = [&](unsigned expected) {
+        return kernels::best_rice(gaps, expected, 1 << 20).parameter == expected;
+      };
+      REQUIRE(is_kept(best.parameter));
+      REQUIRE((is_kept(best.parameter + 1) || (best.parameter > 0 && is_kept(best.parameter - 1))));
     }
 }
 

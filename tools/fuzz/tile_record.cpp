@@ -1,4 +1,5 @@
-// One tile part's record. Input: u8 dtype (modulo), u16 span - 1 (modulo 4096), u16 head, record.
+// One tile part's record. Input: u8 dtype (modulo), of which bit 7 says that the piece is an ulp delta; u16 span - 1
+// (modulo 4096); u32 head; record.
 #include "delta/tile_record.hpp"
 
 #include "target.hpp"
@@ -30,10 +31,12 @@ void check_encoder(const delta::TileHead& head, std::span<const std::uint16_t> p
   std::vector<std::byte> record;
   encoder.write(record);
   require(record.size() == plan.record_bytes, "a record has the bytes that were planned");
-  delta::TileHead packed;
-  require(delta::unpack_head(delta::pack_head(plan.head), packed) && packed.changes == plan.head.changes &&
-            packed.codec == plan.head.codec && packed.ulp == plan.head.ulp,
-          "a head comes back");
+  for (const bool ulp_piece : {false, true}) {
+    delta::TileHead packed;
+    require(delta::unpack_head(delta::pack_head(plan.head, ulp_piece), ulp_piece, packed) &&
+              packed.changes == plan.head.changes && packed.codec == plan.head.codec && packed.ulp == plan.head.ulp,
+            "a head comes back");
+  }
   kernels::BitReader in(record);
   delta::TilePositions again;
   require(delta::read_positions(plan.head, in, span, again.data()), "our own positions are read");
@@ -53,14 +56,16 @@ void check_encoder(const delta::TileHead& head, std::span<const std::uint16_t> p
 
 bool accepts(std::span<const std::byte> bytes) {
   Input input(bytes);
-  const auto dtype = static_cast<DType>(input.u8() % dtype_count);
+  const std::uint8_t first = input.u8();
+  const auto dtype = static_cast<DType>((first & 127) % dtype_count);
+  const bool ulp_piece = first >> 7 != 0;
   const std::size_t size = size_of(dtype);
   const std::size_t span = 1 + input.u16() % delta::tile_elements;
-  const std::uint16_t word = input.u16();
+  const std::uint64_t number = input.number(4);
   delta::TileHead head;
-  if (!delta::unpack_head(word, head))
+  if (!delta::unpack_head(number, ulp_piece, head))
     return false;
-  require(delta::pack_head(head) == word, "a head has one word");
+  require(delta::pack_head(head, ulp_piece) == number, "a head has one number");
   if (head.changes == 0)
     return input.empty();
   kernels::BitReader record(input.rest());

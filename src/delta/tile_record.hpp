@@ -33,7 +33,7 @@ struct TileHead {
 };
 
 inline constexpr std::uint32_t empty_head = 0;
-/// Heads past this and the least of its number of changes name codec and lane.
+/// Heads past this name codec and lane.
 inline constexpr std::uint32_t named_heads = tile_elements;
 
 /// Heads of a kind do not name the way that most of its tiles are in.
@@ -142,8 +142,7 @@ private:
   std::size_t span_ = 0;
   std::size_t size_ = 0;
   const std::byte* values_ = nullptr;
-  std::array<PositionSize, 2>
-    candidates_{}; ///< the smallest with whole bytes, and Rice, which values follow bit by bit
+  std::array<PositionSize, 2> candidates_{}; ///< the smallest in whole bytes, and Rice, which values follow bit by bit
   std::size_t candidate_count_ = 0;
   TilePositions gaps_;
   RiceParameter rice_;

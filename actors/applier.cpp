@@ -76,10 +76,17 @@ void fail_delivery(Self self, const Failure& failure, std::uint64_t delivery) {
   refuse(state, failure, delivery);
 }
 
+thread_local bool hook_runs = false;
+
 /// Runs an engine's hook; what it throws becomes a failure.
 template <class Hook>
 Result<void> run_hook(const char* name, Hook&& hook) {
+  struct Mark {
+    Mark() { hook_runs = true; }
+    ~Mark() { hook_runs = false; }
+  };
   try {
+    const Mark mark;
     hook();
     return {};
   } catch (const std::exception& error) {
@@ -618,6 +625,10 @@ void on_frame(Self self, const FrameArrived& frame) {
 }
 
 } // namespace
+
+bool called_by_hook() noexcept {
+  return hook_runs;
+}
 
 ApplierActor::behavior_type applier(Self self, std::shared_ptr<WorkerWork> work, std::shared_ptr<Port> control,
                                     caf::actor supervisor) {

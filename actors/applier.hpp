@@ -107,4 +107,7 @@ struct ApplierState {
 ApplierActor::behavior_type applier(ApplierActor::stateful_pointer<ApplierState> self, std::shared_ptr<WorkerWork> work,
                                     std::shared_ptr<Port> control, caf::actor supervisor);
 
+/// Whether this thread is just now in an engine's hook: what waits for the hook to return must not be called there.
+[[nodiscard]] bool called_by_hook() noexcept;
+
 } // namespace deltawire::actors

@@ -1,6 +1,7 @@
 // Subscriber over the worker's supervisor. See include/deltawire/deltawire.hpp for the contract.
 #include "deltawire/deltawire.hpp"
 
+#include "actors/applier.hpp"
 #include "actors/observer.hpp"
 #include "actors/opening.hpp"
 #include "actors/session.hpp"
@@ -8,6 +9,16 @@
 #include "actors/worker_supervisor.hpp"
 
 namespace deltawire {
+
+namespace {
+
+/// A hook runs on a thread that these calls wait for.
+void check_no_hook(const char* call) {
+  if (actors::called_by_hook())
+    throw Error(Code::call_order, fmt::format("{} in a hook: it would wait for the hook itself to return", call));
+}
+
+} // namespace
 
 using actors::throw_failure;
 
@@ -192,6 +203,7 @@ WorkerStatus Subscriber::status() const {
 }
 
 void Subscriber::wait() {
+  check_no_hook("wait()");
   if (!implementation_->started)
     throw Error(Code::call_order, "wait() before start()");
   const actors::SessionStatus& status = *implementation_->setup->status;
@@ -203,6 +215,7 @@ void Subscriber::wait() {
 void Subscriber::close() {
   if (!implementation_ || implementation_->closed)
     return;
+  check_no_hook("close()");
   Implementation& self = *implementation_;
   self.closed = true;
   if (self.supervisor) {

@@ -47,7 +47,8 @@ void add_ties(CLI::App& command, ChildTies& ties) {
 void add_parts(CLI::App& command, std::size_t& parts) {
   command
     .add_option("--parts", parts, "Send each update in this many parts, parameters in an order of each rank's own")
-    ->type_name("N");
+    ->type_name("N")
+    ->check(CLI::Range(1, 1'000'000));
 }
 
 void declare_replay(CLI::App& app, ReplayOptions& options) {

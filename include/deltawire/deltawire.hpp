@@ -79,12 +79,12 @@ struct Outcome {
   Version base = 0;                   ///< the version that it changes; 0: none
   std::uint64_t step = 0;             ///< the caller's label
   bool seed = false;                  ///< all values, or only the changes
-  bool committed = false;             ///< every worker serves `version`
+  bool committed = false;             ///< as many replicas as the quorum asks for serve it: see `workers`
   Code error = Code::internal;        ///< meaningful when error_message is not empty
   std::string error_message;          ///< why the update failed; empty where it did not
   std::uint64_t slots = 0;            ///< tensors of the checkpoint
   std::uint64_t elements = 0;         ///< in all slots
-  std::uint64_t changed = 0;          ///< elements whose bits changed (all for a seed)
+  std::uint64_t changed = 0;          ///< found changed by this version's captures (all for a seed)
   std::uint64_t wire_bytes = 0;       ///< left the root for all workers, framing included
   std::uint64_t gather_bytes = 0;     ///< reached the root from other ranks, framing included
   std::uint64_t flushes = 0;          ///< frames with changes
@@ -273,10 +273,11 @@ public:
   /// Reads everything again: each worker that serves the newest version all of its bound memory, and each rank its
   /// snapshot, and compares with what the updates have added up. Waits for the updates under way, and then for all
   /// ranks and workers, in the update deadlines. A collective, like publish(): every rank calls it between the same two
-  /// publishes, and gets the same outcome. Outcome::committed: everything is right; else the message names worker, slot
-  /// and cell. A worker whose memory somebody else has changed is "dirty" and serves nothing until the next update
-  /// seeds its replica; the others are not disturbed. Where a rank's snapshot is wrong the session fails: nothing that
-  /// is published from it could be proven. Padding is nobody's, and not looked at.
+  /// publishes, and gets the same outcome. Outcome::committed: everything that is served is right; else the message
+  /// names worker, slot and cell. A worker that serves nothing is not asked: its entry says so. A worker whose memory
+  /// somebody else has changed is "dirty" and serves nothing until the next update seeds its replica; the others are
+  /// not disturbed. Where a rank's snapshot is wrong the session fails: nothing that is published from it could be
+  /// proven. Padding is nobody's, and not looked at.
   Outcome audit();
 
   /// A parameter's storage moved; same layout. Not between publish(), or send() of it, and captured().
@@ -403,11 +404,11 @@ public:
 
   /// Waits until the trainer closes the session, or this worker is closed; throws when the session failed and no other
   /// trainer came within `update.reconnect`, or when the trainer closed it and left this worker in doubt. version() and
-  /// status() have the last word then: a hook that is running is waited for. Thread-safe.
+  /// status() have the last word then: a hook that is running is waited for, and so must not call this. Thread-safe.
   void wait();
 
-  /// Leaves the session and releases everything; the bound memory keeps what it holds. Idempotent. Throws
-  /// (output_failed) when the trace file could not be written; the destructor does not.
+  /// Leaves the session and releases everything; the bound memory keeps what it holds. Idempotent. Not in a hook.
+  /// Throws (output_failed) when the trace file could not be written; the destructor does not.
   void close();
 
 private:

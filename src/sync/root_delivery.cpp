@@ -40,6 +40,14 @@ bool RootDelivery::replica_available(std::uint32_t replica) const noexcept {
   return true;
 }
 
+/// All of it is there, and may be available by the next update: what it owes comes at any time.
+bool RootDelivery::replica_connected(std::uint32_t replica) const noexcept {
+  for (std::uint32_t w = first_of(replica); w < end_of(replica); ++w)
+    if (records_[w].lost || workers_[w].silent)
+      return false;
+  return true;
+}
+
 bool RootDelivery::fits(std::uint32_t replica, const DeliveryPlan& plan) const noexcept {
   if (!replica_available(replica))
     return false;
@@ -85,7 +93,7 @@ std::optional<DeliveryPlan> RootDelivery::catch_up(std::uint64_t version) {
   bool seed = false;
   std::uint64_t base = none;
   for (std::uint32_t replica = 0; replica < replicas(); ++replica) {
-    if (!replica_available(replica))
+    if (!replica_connected(replica))
       continue;
     std::uint64_t least = none;
     bool behind = false;

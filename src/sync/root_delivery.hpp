@@ -216,6 +216,7 @@ private:
 
   [[nodiscard]] bool available(std::uint32_t worker) const noexcept;
   [[nodiscard]] bool replica_available(std::uint32_t replica) const noexcept;
+  [[nodiscard]] bool replica_connected(std::uint32_t replica) const noexcept;
   [[nodiscard]] bool fits(std::uint32_t replica, const DeliveryPlan& plan) const noexcept;
   [[nodiscard]] bool out_of_place(std::uint32_t worker, std::uint64_t delivery) const noexcept;
   [[nodiscard]] bool all_at(Step step) const noexcept;

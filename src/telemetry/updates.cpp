@@ -150,7 +150,7 @@ void WarningWatch::about_density(const UpdateFacts& facts, std::vector<Warning>&
     dense_bytes_ = facts.wire_bytes;
   // Of an update that brought nobody anything but its own changes.
   if (facts.kind != UpdateFacts::Kind::delta || !all_served || !all_served_ || dense_said_ || dense_bytes_ == 0 ||
-      facts.wire_bytes < dense_bytes_)
+      facts.elements == 0 || facts.wire_bytes < dense_bytes_)
     return;
   dense_said_ = true;
   out.push_back(

@@ -1067,9 +1067,11 @@ TEST_CASE("a worker that is told to serve and falls silent is at the target, and
   REQUIRE(root.takes_part(0));
   REQUIRE_FALSE(root.takes_part(1));
   to_end(root, 2, 2, {0}, 3 * stall);
-  REQUIRE_FALSE(root.catch_up(2)); // it does not answer
+  const auto planned = root.catch_up(2); // its answer may come at any time
+  REQUIRE(planned == DeliveryPlan{Kind::fold, 1, 3});
+  REQUIRE_FALSE(root.anyone_for(*planned));
   (void)root.on(1, wire::Released{1, 1, 0}, 4 * stall);
-  REQUIRE(root.catch_up(2) == DeliveryPlan{Kind::fold, 1, 3});
+  REQUIRE(root.anyone_for(*planned));
 }
 
 TEST_CASE("a worker that says Released before its replica was released is dropped by name") {
@@ -1434,16 +1436,35 @@ TEST_CASE("a worker that stood still is not served until it has answered what it
   stage(root, 2, {0}, stall);
   (void)root.on(0, applied_of(2, 2), stall);
   REQUIRE(root.on(0, wire::Released{2, 2, 0}, stall).over); // its answer is not waited for
-  REQUIRE_FALSE(root.catch_up(2));
+  const auto planned = root.catch_up(2);                    // it may go on before the next update
+  REQUIRE(planned == DeliveryPlan{Kind::fold, 1, 3});
+  REQUIRE_FALSE(root.anyone_for(*planned));
   REQUIRE(root.oldest_version(2) == 1); // it may come back
   root.begin_update();
   REQUIRE_THAT(root.records()[1].error, test::contains("worker 1 made no progress")); // still why
   (void)root.begin(3, {Kind::delta, 2, 3}, 3 * stall);
   to_end(root, 3, 3, {0}, 3 * stall);
   (void)root.on(1, wire::Ready{2, 1}, 4 * stall); // it goes on, and begins with what it has missed
-  REQUIRE_FALSE(root.catch_up(3));
+  const auto next = root.catch_up(3);
+  REQUIRE(next == DeliveryPlan{Kind::fold, 1, 4});
+  REQUIRE_FALSE(root.anyone_for(*next));
   (void)root.on(1, wire::Undone{2, 1}, 4 * stall);
-  REQUIRE(root.catch_up(3) == DeliveryPlan{Kind::fold, 1, 4});
+  REQUIRE(root.anyone_for(*next));
+}
+
+TEST_CASE("after an update that nobody could take, the next one heals whoever has undone it by then") {
+  RootDelivery root = serving(2, 2); // one replica
+  (void)root.begin(2, {Kind::delta, 1, 2}, 0);
+  (void)root.on(0, wire::Ready{2, 1}, 0);
+  REQUIRE(to_whom<wire::Undo>(root.tick(stall)) == (Workers{0, 1})); // worker 1 stands still
+  REQUIRE(root.on(0, wire::Undone{2, 1}, stall).over);
+  REQUIRE(root.failure());
+  const auto planned = root.catch_up(2); // as soon as the update is over
+  REQUIRE(planned == DeliveryPlan{Kind::fold, 1, 3});
+  (void)root.on(1, wire::Undone{2, 1}, 2 * stall);
+  root.begin_update();
+  REQUIRE_FALSE(root.anyone_for({Kind::delta, 2, 3}));
+  REQUIRE(root.anyone_for(*planned));
 }
 
 TEST_CASE("a worker that is not heard of is left out at once, and taken in again when it is heard") {
@@ -1468,9 +1489,10 @@ TEST_CASE("a worker that is not heard of is left out at once, and taken in again
     (void)root.on(0, applied_of(2, 2), 2);
     REQUIRE(root.on(0, wire::Released{2, 2, 0}, 2).over);
     root.heard(1);
-    REQUIRE_FALSE(root.catch_up(2)); // its Undone is still owed
+    const auto planned = root.catch_up(2); // its Undone is still owed
+    REQUIRE(planned == DeliveryPlan{Kind::fold, 1, 3});
     (void)root.on(1, wire::Undone{2, 1}, 3);
-    REQUIRE(root.catch_up(2) == DeliveryPlan{Kind::fold, 1, 3});
+    REQUIRE(root.anyone_for(*planned));
   }
   SECTION("alone, it fails the update by name") {
     RootDelivery root = serving(1, 1);

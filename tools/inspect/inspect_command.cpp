@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <vector>
@@ -33,6 +34,10 @@ struct Flush {
 
 /// Reads and checks everything that does not take the blocks of a session.
 Result<Flush> read_flush(const std::string& path) {
+  std::error_code unknown;
+  if (const auto kind = std::filesystem::status(path, unknown).type();
+      kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::not_found)
+    return fail(Code::invalid_input, "{}: is no regular file; a flush is a file of `replay --keep-flushes`", path);
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
   if (!file || file.bad())

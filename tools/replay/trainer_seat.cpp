@@ -58,6 +58,7 @@ Ticket publish_in_parts(Publisher& publisher, std::span<HeldShard> shards, const
   std::mt19937_64 random(seeds);
   std::shuffle(shards.begin(), shards.end(), random);
   Update update = publisher.begin(step);
+  parts = std::min(parts, std::max<std::size_t>(1, shards.size())); // no part is empty, unless all is
   for (std::size_t part = 0; part < parts; ++part) {
     const std::size_t begin = shards.size() * part / parts, end = shards.size() * (part + 1) / parts;
     const std::span<HeldShard> now = shards.subspan(begin, end - begin);

@@ -73,6 +73,7 @@ public:
     : thread_([this, &plan, weights, worker, memory, &sink] {
         while (const std::optional<Version> version = next()) {
           const Result<void> equal = compare_worker(plan, weights, worker, memory);
+          compared();
           replay::VersionHeld held;
           held.worker = worker;
           held.version = *version;
@@ -100,17 +101,34 @@ public:
     changed_.notify_all();
   }
 
+  /// Returns when memory is not read: before it changes. The next update waits for that anyway, by way of other
+  /// processes, which a sanitizer of threads cannot see.
+  void pause() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !comparing_; });
+  }
+
 private:
   /// Nothing once it is over.
   std::optional<Version> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return finished_ || waiting_; });
+    comparing_ = waiting_.has_value();
     return std::exchange(waiting_, std::nullopt);
+  }
+
+  void compared() {
+    {
+      const std::lock_guard lock(mutex_);
+      comparing_ = false;
+    }
+    changed_.notify_all();
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Version> waiting_; ///< the next update waits until it is compared
+  bool comparing_ = false;
   bool finished_ = false;
   std::thread thread_; ///< last: runs on all of the above
 };
@@ -123,6 +141,7 @@ Result<void> be_worker(const PeerCommand& command, const ModelPlan& plan, const 
   Comparer comparer(plan, weights, worker, memory.data(), sink);
   Subscriber subscriber = Subscriber::open(command.topology, {.worker = worker, .overrides = command.overrides});
   bind_all(plan, worker, memory.data(), subscriber);
+  subscriber.on_pause([&] { comparer.pause(); });
   subscriber.on_commit([&](Version version, std::span<const Change>) { comparer.committed(version); });
   subscriber.start();
   subscriber.wait();

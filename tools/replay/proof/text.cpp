@@ -154,7 +154,8 @@ Result<Cut> parse_cut(std::string_view text) {
   cut.dim = static_cast<std::size_t>(*dim);
   if (found[4].matched) {
     cut.of = Cut::Of::segments;
-    auto items = list_items(found[4].str());
+    const std::string list = found[4].str(); // the items are parts of it
+    auto items = list_items(list);
     if (!items)
       return pass_on(std::move(items));
     for (std::string_view item : *items) {

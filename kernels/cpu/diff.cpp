@@ -433,29 +433,11 @@ std::size_t compare_elements(const std::byte* a, const std::byte* b, std::size_t
 
 std::size_t compare_of_size(const std::byte* a, const std::byte* b, std::size_t count, std::size_t size,
                             std::uint64_t* mask) {
-  switch (size) {
-  case 1:
-    return compare_elements<std::uint8_t>(a, b, count, mask);
-  case 2:
-    return compare_elements<std::uint16_t>(a, b, count, mask);
-  case 4:
-    return compare_elements<std::uint32_t>(a, b, count, mask);
-  default:
-    return compare_elements<std::uint64_t>(a, b, count, mask);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR { return compare_elements<decltype(element)>(a, b, count, mask); });
 }
 
 std::size_t diff_of_size(std::span<const DiffPart> parts, std::size_t size, const DiffOutput& out) {
-  switch (size) {
-  case 1:
-    return diff_parts<AsIs<std::uint8_t>>(parts, out);
-  case 2:
-    return diff_parts<AsIs<std::uint16_t>>(parts, out);
-  case 4:
-    return diff_parts<AsIs<std::uint32_t>>(parts, out);
-  default:
-    return diff_parts<AsIs<std::uint64_t>>(parts, out);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR { return diff_parts<AsIs<decltype(element)>>(parts, out); });
 }
 
 std::size_t diff_of_cast(std::span<const DiffPart> parts, Cast cast, const DiffOutput& out) {

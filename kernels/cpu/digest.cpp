@@ -239,30 +239,13 @@ HWY_INLINE std::uint64_t digest_elements(const std::byte* start, const Places<Nu
 template <class Number>
 HWY_INLINE std::uint64_t exchange_of_size(std::byte* start, const Places<Number>& places, std::size_t size,
                                           std::byte* values) {
-  switch (size) {
-  case 1:
-    return exchange_elements<std::uint8_t>(start, places, values);
-  case 2:
-    return exchange_elements<std::uint16_t>(start, places, values);
-  case 4:
-    return exchange_elements<std::uint32_t>(start, places, values);
-  default:
-    return exchange_elements<std::uint64_t>(start, places, values);
-  }
+  return by_size(size,
+                 [&](auto element) HWY_ATTR { return exchange_elements<decltype(element)>(start, places, values); });
 }
 
 template <class Number>
 HWY_INLINE std::uint64_t digest_of_size(const std::byte* start, const Places<Number>& places, std::size_t size) {
-  switch (size) {
-  case 1:
-    return digest_elements<std::uint8_t>(start, places);
-  case 2:
-    return digest_elements<std::uint16_t>(start, places);
-  case 4:
-    return digest_elements<std::uint32_t>(start, places);
-  default:
-    return digest_elements<std::uint64_t>(start, places);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR { return digest_elements<decltype(element)>(start, places); });
 }
 
 HWY_INLINE Places<std::uint16_t> places_of(Stretch stretch, std::uint64_t slot_first, Stretch slot,
@@ -308,44 +291,23 @@ std::uint64_t digest_listed(const std::byte* start, const ListedPlaces& places, 
 
 std::uint64_t run_of_size(const std::byte* start, std::ptrdiff_t stride, std::size_t count, std::size_t size,
                           std::uint64_t slot_first, std::ptrdiff_t slot_stride) {
-  switch (size) {
-  case 1:
-    return run_of_elements<std::uint8_t>(start, stride, count, slot_first, slot_stride);
-  case 2:
-    return run_of_elements<std::uint16_t>(start, stride, count, slot_first, slot_stride);
-  case 4:
-    return run_of_elements<std::uint32_t>(start, stride, count, slot_first, slot_stride);
-  default:
-    return run_of_elements<std::uint64_t>(start, stride, count, slot_first, slot_stride);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR {
+    return run_of_elements<decltype(element)>(start, stride, count, slot_first, slot_stride);
+  });
 }
 
 std::uint64_t change_of_size(std::uint64_t slot_first, Stretch slot, std::span<const std::uint16_t> positions,
                              std::size_t size, const std::byte* before, const std::byte* after) {
-  switch (size) {
-  case 1:
-    return change_of_elements<std::uint8_t>(slot_first, slot, positions, before, after);
-  case 2:
-    return change_of_elements<std::uint16_t>(slot_first, slot, positions, before, after);
-  case 4:
-    return change_of_elements<std::uint32_t>(slot_first, slot, positions, before, after);
-  default:
-    return change_of_elements<std::uint64_t>(slot_first, slot, positions, before, after);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR {
+    return change_of_elements<decltype(element)>(slot_first, slot, positions, before, after);
+  });
 }
 
 std::uint64_t run_change_of_size(std::uint64_t slot_first, std::ptrdiff_t slot_stride, std::size_t count,
                                  std::size_t size, const std::byte* before, const std::byte* after) {
-  switch (size) {
-  case 1:
-    return change_of_run<std::uint8_t>(slot_first, slot_stride, count, before, after);
-  case 2:
-    return change_of_run<std::uint16_t>(slot_first, slot_stride, count, before, after);
-  case 4:
-    return change_of_run<std::uint32_t>(slot_first, slot_stride, count, before, after);
-  default:
-    return change_of_run<std::uint64_t>(slot_first, slot_stride, count, before, after);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR {
+    return change_of_run<decltype(element)>(slot_first, slot_stride, count, before, after);
+  });
 }
 
 } // namespace HWY_NAMESPACE

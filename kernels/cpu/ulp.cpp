@@ -260,30 +260,15 @@ void add_in_order(std::byte* values, std::size_t count, UlpOrder order, const st
 std::size_t split_of_size(const std::byte* before, const std::byte* after, std::size_t count, std::size_t size,
                           UlpOrder order, std::uint64_t* signs, std::uint16_t* exceptions, std::uint16_t* magnitudes) {
   const Split split{signs, exceptions, magnitudes};
-  switch (size) {
-  case 1:
-    return split_in_order<std::uint8_t>(before, after, count, order, split);
-  case 2:
-    return split_in_order<std::uint16_t>(before, after, count, order, split);
-  case 4:
-    return split_in_order<std::uint32_t>(before, after, count, order, split);
-  default:
-    return split_in_order<std::uint64_t>(before, after, count, order, split);
-  }
+  return by_size(size, [&](auto element)
+                         HWY_ATTR { return split_in_order<decltype(element)>(before, after, count, order, split); });
 }
 
 void add_of_size(std::byte* values, std::size_t count, std::size_t size, UlpOrder order, const std::uint64_t* signs,
                  std::span<const std::uint16_t> exceptions, const std::uint16_t* magnitudes) {
-  switch (size) {
-  case 1:
-    return add_in_order<std::uint8_t>(values, count, order, signs, exceptions, magnitudes);
-  case 2:
-    return add_in_order<std::uint16_t>(values, count, order, signs, exceptions, magnitudes);
-  case 4:
-    return add_in_order<std::uint32_t>(values, count, order, signs, exceptions, magnitudes);
-  default:
-    return add_in_order<std::uint64_t>(values, count, order, signs, exceptions, magnitudes);
-  }
+  return by_size(size, [&](auto element) HWY_ATTR {
+    return add_in_order<decltype(element)>(values, count, order, signs, exceptions, magnitudes);
+  });
 }
 
 } // namespace HWY_NAMESPACE

@@ -27,6 +27,14 @@ Version polled(Subscriber& worker) {
   return 0;
 }
 
+/// The first version, which the only polled worker commits.
+void seed_polled(Session& session, const Scenario& scenario, Subscriber& worker) {
+  session.publish(scenario.tensors, 1);
+  CHECK(polled(worker) == 1);
+  CHECK(worker.commit(1).size() == 1);
+  CHECK(session.wait()[0].committed);
+}
+
 /// Waits until the worker is in this state.
 void until(Subscriber& worker, const char* state) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -175,10 +183,7 @@ TEST_CASE("an engine that stops polling is left out by that name, and brought up
   Session session(scenario, {"update.stall=200ms", "update.engine=400ms"}, {1});
   connect(session);
   Subscriber& worker = session.worker(1);
-  session.publish(scenario.tensors, 1);
-  CHECK(polled(worker) == 1);
-  CHECK(worker.commit(1).size() == 1);
-  CHECK(session.wait()[0].committed);
+  seed_polled(session, scenario, worker);
 
   std::vector<Values> values = scenario.tensors;
   const bool seen = GENERATE(false, true); // the engine polled in time, and came back too late
@@ -263,10 +268,7 @@ TEST_CASE("a subscriber closes while a version waits for its commit, and holds u
   Session session(scenario, {"update.stall=2s", "update.engine=10s"}, {1});
   connect(session);
   Subscriber& worker = session.worker(1);
-  session.publish(scenario.tensors, 1);
-  CHECK(polled(worker) == 1);
-  CHECK(worker.commit(1).size() == 1);
-  CHECK(session.wait()[0].committed);
+  seed_polled(session, scenario, worker);
   std::vector<Values> values = scenario.tensors;
   values[0].bits[2] = 0x2222;
   session.publish(values, 2);

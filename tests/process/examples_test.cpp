@@ -2,6 +2,7 @@
 // small trace, and the one for many hosts covers the model that it names.
 
 #include "catch.hpp"
+#include "checkpoint_files.hpp"
 #include "command.hpp"
 
 #include <nlohmann/json.hpp>
@@ -55,11 +56,8 @@ std::uint64_t write_qwen3(const std::string& path, int layers) {
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < 8; ++i)
-    length[i] = static_cast<char>((text.size() >> (8 * i)) & 0xff);
-  std::ofstream(path, std::ios::binary) << length << text;
-  fs::resize_file(path, 8 + text.size() + end);
+  std::ofstream(path, std::ios::binary) << file_of(text, "");
+  fs::resize_file(path, fs::file_size(path) + end);
   return end / 2;
 }
 

@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "delta_random_block.hpp"
 #include "delta_reference_piece.hpp"
+#include "flat_block.hpp"
 #include "random.hpp"
 
 #include "delta/capture.hpp"
@@ -19,22 +20,13 @@ using namespace deltawire;
 using delta::Encoding;
 using delta::PieceKind;
 using delta::PositionCodec;
+using test::flat_block;
 using Bytes = std::vector<std::byte>;
 using test::uniform;
 
 constexpr DType dtypes[] = {DType::boolean, DType::u8,  DType::u16, DType::u32,     DType::u64,
                             DType::i8,      DType::i16, DType::i32, DType::i64,     DType::f16,
                             DType::bf16,    DType::f32, DType::f64, DType::f8_e4m3, DType::f8_e5m2};
-
-layout::Block flat_block(DType dtype, std::uint64_t elements) {
-  layout::Block block;
-  block.id = 77;
-  block.dtype = dtype;
-  block.extents = {static_cast<layout::Index>(elements)};
-  block.local_strides = {1};
-  block.slot_strides = {1};
-  return block;
-}
 
 std::uint64_t bits_at(const Bytes& memory, std::uint64_t element, std::size_t size) {
   std::uint64_t bits = 0;
@@ -52,7 +44,7 @@ struct Step {
   std::uint64_t changed = 0;
 
   Step(std::mt19937_64& random, DType dtype, std::uint64_t count)
-    : block(flat_block(dtype, count)), size(size_of(dtype)), elements(count), before(count * size_of(dtype)) {
+    : block(flat_block(77, dtype, count)), size(size_of(dtype)), elements(count), before(count * size_of(dtype)) {
     for (std::byte& byte : before)
       byte = static_cast<std::byte>(random());
     after = before;

@@ -1,6 +1,7 @@
 // Contract of delta/compression.hpp and of compressed pieces: what is compressed comes back bit for bit, a piece never
 // gets larger, and frames that are not what they must be are refused before memory is taken for them.
 #include "catch.hpp"
+#include "flat_block.hpp"
 #include "random.hpp"
 
 #include "delta/capture.hpp"
@@ -13,17 +14,8 @@ namespace {
 
 using namespace deltawire;
 using delta::PieceKind;
+using test::flat_block;
 using Bytes = std::vector<std::byte>;
-
-layout::Block flat_block(DType dtype, std::uint64_t elements) {
-  layout::Block block;
-  block.id = 5;
-  block.dtype = dtype;
-  block.extents = {static_cast<layout::Index>(elements)};
-  block.local_strides = {1};
-  block.slot_strides = {1};
-  return block;
-}
 
 /// Values as weights have them, of any width: the upper bytes are much alike.
 Bytes weights(std::mt19937_64& random, std::size_t elements, std::size_t size) {
@@ -52,7 +44,7 @@ struct Case {
 /// Other values for a share of the elements.
 Case changed(std::mt19937_64& random, DType dtype, std::size_t elements, double density) {
   const std::size_t size = size_of(dtype);
-  Case made{flat_block(dtype, elements), weights(random, elements, size), {}};
+  Case made{flat_block(5, dtype, elements), weights(random, elements, size), {}};
   made.after = made.before;
   const Bytes other = weights(random, elements, size);
   std::bernoulli_distribution taken(density);
@@ -181,7 +173,7 @@ TEST_CASE("compressed pieces that are not what they must be are refused") {
   if (!delta::can_compress())
     return;
   constexpr std::uint32_t elements = 3000;
-  const auto block = flat_block(DType::bf16, elements);
+  const auto block = flat_block(5, DType::bf16, elements);
   delta::Expander expander;
   const Bytes good = piece_of(1, 0, frame_of_zeros(2 * elements, 2 * elements));
   const auto piece = delta::read_piece(good, block, &expander);

@@ -2,6 +2,7 @@
 // are not a piece of the block are refused, whatever they are.
 #include "catch.hpp"
 #include "delta_random_block.hpp"
+#include "flat_block.hpp"
 #include "random.hpp"
 
 #include "delta/piece.hpp"
@@ -18,17 +19,8 @@ using delta::EncodedPieces;
 using delta::PieceEncoder;
 using delta::PieceKind;
 using delta::PieceView;
+using test::flat_block;
 using Bytes = std::vector<std::byte>;
-
-layout::Block flat_block(std::uint32_t id, DType dtype, std::uint64_t elements) {
-  layout::Block block;
-  block.id = id;
-  block.dtype = dtype;
-  block.extents = {static_cast<layout::Index>(elements)};
-  block.local_strides = {1};
-  block.slot_strides = {1};
-  return block;
-}
 
 constexpr DType dtype_of_size(std::size_t size) {
   return size == 1 ? DType::u8 : size == 2 ? DType::bf16 : size == 4 ? DType::f32 : DType::f64;

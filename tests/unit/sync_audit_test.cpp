@@ -1,6 +1,7 @@
 // Contract of sync/audit.hpp, and of the audits of sync/root_delivery.hpp and sync/worker.hpp: whose memory is read
 // again, what becomes of who is wrong, and who is told to serve what it holds.
 #include "catch.hpp"
+#include "delivery_actions.hpp"
 #include "random.hpp"
 #include "text_matchers.hpp"
 
@@ -23,6 +24,7 @@ using sync::Nanoseconds;
 using sync::RootDelivery;
 using sync::WorkerProtocol;
 using sync::WorkerState;
+using test::to_whom;
 using Actions = RootDelivery::Actions;
 using Kind = wire::DeliveryKind;
 using Workers = std::vector<std::uint32_t>;
@@ -32,15 +34,6 @@ const Digests right{{0, 10}, {2, 12}};
 
 Digests digests_of(std::uint32_t) {
   return right;
-}
-
-template <class Message>
-Workers to_whom(const Actions& actions) {
-  Workers workers;
-  for (const auto& [w, message] : actions.send)
-    if (std::holds_alternative<Message>(message))
-      workers.push_back(w);
-  return workers;
 }
 
 RootDelivery root_of(std::uint32_t workers, std::uint32_t per_replica, std::uint32_t quorum = 0) {

@@ -5,6 +5,7 @@
 // once, always, and in time; nobody but the replica with the faulty worker is given up, and that one catches up as soon
 // as it answers; a failure names the worker. The simulation knows which faults there are and keeps its own books.
 #include "catch.hpp"
+#include "delivery_actions.hpp"
 #include "random.hpp"
 #include "text_matchers.hpp"
 
@@ -28,6 +29,7 @@ using sync::Nanoseconds;
 using sync::RootDelivery;
 using sync::WorkerProtocol;
 using sync::WorkerState;
+using test::to_whom;
 using Actions = RootDelivery::Actions;
 using Kind = wire::DeliveryKind;
 
@@ -908,14 +910,6 @@ private:
 };
 
 /// The messages of an Actions of one kind, by worker.
-template <class Message>
-std::vector<std::uint32_t> to_whom(const Actions& actions) {
-  std::vector<std::uint32_t> workers;
-  for (const auto& [w, message] : actions.send)
-    if (std::holds_alternative<Message>(message))
-      workers.push_back(w);
-  return workers;
-}
 using Workers = std::vector<std::uint32_t>;
 
 wire::Applied applied_of(std::uint64_t delivery, std::uint64_t version) {

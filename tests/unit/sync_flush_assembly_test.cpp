@@ -2,6 +2,7 @@
 // the wire while the next is assembled, and no more; sealed at the end of a window while the wire is idle.
 #include "catch.hpp"
 #include "delta_random_block.hpp"
+#include "flat_block.hpp"
 #include "random.hpp"
 #include "text_matchers.hpp"
 
@@ -14,18 +15,9 @@ namespace {
 
 using namespace deltawire;
 using sync::FlushAssembly;
+using test::flat_block;
 using test::uniform;
 using Buffer = FlushAssembly::Buffer;
-
-layout::Block flat_block(std::uint32_t id, DType dtype, std::uint64_t elements) {
-  layout::Block block;
-  block.id = id;
-  block.dtype = dtype;
-  block.extents = {static_cast<layout::Index>(elements)};
-  block.local_strides = {1};
-  block.slot_strides = {1};
-  return block;
-}
 
 /// Random pieces, deltas and values, none larger than the limit.
 std::vector<Buffer> random_pieces(std::mt19937_64& random, std::size_t limit) {

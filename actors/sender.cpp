@@ -184,22 +184,22 @@ void report_workers(SenderState& state) {
   }
 }
 
+/// To whom what the update itself changed goes.
+sync::DeliveryPlan own_plan(const SenderState& state) {
+  return {state.begun.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta, state.begun.version - 1,
+          state.begun.version};
+}
+
 /// Of what begins now: an update, or an audit.
 void start_report(SenderState& state) {
   state.report = {};
   state.report.version = state.begun.version;
-  state.report.kind = state.begun.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
+  state.report.kind = own_plan(state).kind;
   state.failed.reset();
   state.committed = false;
   for (auto* sent : {&state.bytes_sent, &state.flushes_sent, &state.pieces_sent})
     std::fill(sent->begin(), sent->end(), 0);
   state.delivery->begin_update();
-}
-
-/// To whom what the update itself changed goes.
-sync::DeliveryPlan own_plan(const SenderState& state) {
-  return {state.begun.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta, state.begun.version - 1,
-          state.begun.version};
 }
 
 /// The update has ended: what became of it, and what the next one must bring.

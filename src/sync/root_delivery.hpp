@@ -165,10 +165,10 @@ public:
   /// Why the last delivery failed; nothing when at least one replica was told to serve the target.
   [[nodiscard]] const std::optional<Failure>& failure() const noexcept { return failure_; }
 
-  /// What would bring up the replicas that could be served and are not at `version`; nothing when there are none.
-  /// Call at the end of each update, and again where an audit of its version has found something. Seeds first: an empty
-  /// replica serves nobody; but in turns with folds where both are needed, so that a seed which fails again and again
-  /// keeps nobody else behind.
+  /// What would bring up the replicas that are not at `version` and are there, also those that owe an answer: it may
+  /// come before the next update. Nothing when there are none. Call at the end of each update, and again where an audit
+  /// of its version has found something. Seeds first: an empty replica serves nobody; but in turns with folds where
+  /// both are needed, so that a seed which fails again and again keeps nobody else behind.
   [[nodiscard]] std::optional<DeliveryPlan> catch_up(std::uint64_t version);
   /// No worker that may come back is at an older version.
   [[nodiscard]] std::uint64_t oldest_version(std::uint64_t version) const;

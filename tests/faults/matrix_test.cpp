@@ -5,7 +5,7 @@
 // one where a trainer's process was lost, leave everybody with the same bits.
 //
 // By default each fault, each victim and each moment are met at least once. DELTAWIRE_FAULTS=all takes every cell,
-// "kill/root/send,stop/rank/gather" those; DELTAWIRE_FAULTS_TABLE names a file that gets the table too.
+// "kill-root-send,stop-rank-gather" those; DELTAWIRE_FAULTS_TABLE names a file that gets the table too.
 
 #include "catch.hpp"
 #include "proxy.hpp"
@@ -49,7 +49,7 @@ struct Cell {
   When when = When::handshake;
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}/{}/{}", fault_names.at(static_cast<std::size_t>(fault)),
+    return fmt::format("{}-{}-{}", fault_names.at(static_cast<std::size_t>(fault)),
                        victim_names.at(static_cast<std::size_t>(victim)),
                        when_names.at(static_cast<std::size_t>(when)));
   }
@@ -495,9 +495,9 @@ std::vector<Cell> wanted_cells() {
   const char* asked = std::getenv("DELTAWIRE_FAULTS");
   const std::string wanted =
     asked != nullptr ? asked
-                     : "kill/root/handshake,reset/pair/seed,damage/rank/capture,kill/rank/gather,damage/worker/send,"
-                       "stop/root/send,kill/worker/staged,reset/pair/ordered,stop/pair/commit,kill/root/applied,"
-                       "kill/pair/release,reset/root/committed";
+                     : "kill-root-handshake,reset-pair-seed,damage-rank-capture,kill-rank-gather,damage-worker-send,"
+                       "stop-root-send,kill-worker-staged,reset-pair-ordered,stop-pair-commit,kill-root-applied,"
+                       "kill-pair-release,reset-root-committed";
   std::vector<Cell> cells;
   for (const Cell& cell : every_cell())
     if (wanted == "all" || contains("," + wanted + ",", "," + cell.name() + ","))

@@ -477,8 +477,6 @@ void audit(Self self, const wire::Audit& message) {
   if (auto auditing = state.protocol.audit(message); !auditing)
     return refuse(state, auditing.error(), 0);
   const telemetry::TimePoint begin = telemetry::now();
-  for (ApplierState::CellCopy& copy : state.cell_copies)
-    copy.digest = 0;
   read_back_all(state);
   for (ApplierState::CellCopy& copy : state.cell_copies)
     copy.digest = std::exchange(copy.change, 0);

@@ -86,7 +86,7 @@ constexpr int watched = 1; ///< the worker at which the moments are; with a mate
 class Course {
 public:
   Course(const Cell& cell, std::uint64_t seed)
-    : cell_(cell), per_replica_(cell.victim == Victim::worker ? 1 : 2), port_(TakenPort{}.port()),
+    : cell_(cell), per_replica_(cell.victim == Victim::worker ? 1 : 2), port_(reserve_port()),
       proxy_(port_, peers(), seed), job_(options(), port_) {}
 
   Result run() {

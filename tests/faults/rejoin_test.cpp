@@ -88,7 +88,7 @@ private:
       CHECK(job_.memory(worker) == fmt::format("{} {}", job_.run(), job_.version()));
   }
 
-  int port_ = TakenPort{}.port();
+  int port_ = reserve_port();
   Proxy proxy_{port_, {"rank 1", "worker 0", "worker 1"}, seed()};
   Job job_{{.replicas = 2,
             .workers_per_replica = 1,
@@ -120,7 +120,7 @@ TEST_CASE("a worker meets the next trainer over a slow encrypted connection too"
   const Scratch scratch;
   const std::string secret = scratch.write("secret", "a secret of more than thirty-two bytes");
   std::filesystem::permissions(secret, std::filesystem::perms::owner_read);
-  const int port = TakenPort{}.port();
+  const int port = reserve_port();
   // One way: a handshake takes longer than the first attempts to meet the next trainer have.
   const Proxy proxy(port, {"worker 0"}, std::chrono::milliseconds(120));
   Job job({.replicas = 1,

@@ -24,7 +24,7 @@ constexpr std::uint64_t pages = 4 * mib;
 json measure(const DenseModel& model, std::uint64_t cap) {
   const Scratch scratch;
   const std::string topology = scratch.write("topology.toml", DenseModel::topology());
-  const std::string master = "transport.master=127.0.0.1:" + std::to_string(TakenPort{}.port()); // free again
+  const std::string master = "transport.master=127.0.0.1:" + std::to_string(reserve_port());
   std::vector<std::unique_ptr<Running>> peers;
   for (const std::string side : {"trainer", "worker"})
     for (std::uint32_t member = 0; member < DenseModel::members; ++member) {

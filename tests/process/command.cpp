@@ -159,16 +159,34 @@ bool is_alive(pid_t pid) {
   return (process_facts(std::to_string(pid)) >> state) && state != "Z" && state != "X";
 }
 
-TakenPort::TakenPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+namespace {
+
+/// Binds to a port of 127.0.0.1 that the system chooses. -1 where it has none.
+int bind_to_any(int socket) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t length = sizeof address;
-  if (::bind(socket_, generic, length) != 0 || ::listen(socket_, 1) != 0 ||
-      ::getsockname(socket_, generic, &length) != 0)
+  if (::bind(socket, generic, length) != 0 || ::getsockname(socket, generic, &length) != 0)
+    return -1;
+  return ntohs(address.sin_port);
+}
+
+} // namespace
+
+int reserve_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1; // stays open
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const int port = bind_to_any(socket);
+  if (port < 0)
+    throw std::runtime_error("no port to reserve");
+  return port;
+}
+
+TakenPort::TakenPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), port_(bind_to_any(socket_)) {
+  if (port_ < 0 || ::listen(socket_, 1) != 0)
     throw std::runtime_error("no port to listen on");
-  port_ = ntohs(address.sin_port);
 }
 
 TakenPort::~TakenPort() {

@@ -65,6 +65,10 @@ private:
 /// Whether a process exists and is no zombie.
 [[nodiscard]] bool is_alive(pid_t pid);
 
+/// A port of 127.0.0.1 that nobody else gets by chance until this process ends, not for a connection of its own either:
+/// only who asks for it by its number, with SO_REUSEADDR as deltawire does, may listen on it. Nobody listens as yet.
+[[nodiscard]] int reserve_port();
+
 /// A TCP socket that listens on a port of 127.0.0.1 that the system chose.
 class TakenPort {
 public:

@@ -99,7 +99,7 @@ TEST_CASE("a worker that never comes is named by everybody when the connect dead
   const Scratch scratch;
   const std::string topology = scratch.write("small.toml", small_topology);
   const std::string file = scratch.write("1.safetensors", file_of(small_model(1)));
-  const int port = TakenPort{}.port(); // free again
+  const int port = reserve_port();
   const std::vector<std::string> common{"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set",
                                         "update.connect=2s"};
   const auto start = [&](std::vector<std::string> arguments) {
@@ -152,7 +152,7 @@ TEST_CASE("a trainer rank that is stopped is named by all the others, started by
     checkpoints.push_back(i % 2 == 0 ? first : second);
   for (const std::string stopped : {"0", "1"}) {
     CAPTURE(stopped);
-    const int port = TakenPort{}.port(); // free again
+    const int port = reserve_port();
     const auto start = [&](std::vector<std::string> arguments) {
       arguments.insert(arguments.end(), {"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set",
                                          "update.stall=1s", "--set", "update.engine=1s"});

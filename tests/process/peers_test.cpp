@@ -123,7 +123,7 @@ TEST_CASE("trainer ranks and workers started by hand meet, and prove themselves"
   const std::string topology = scratch.write("small.toml", small_topology);
   const std::string first = scratch.write("1.safetensors", file_of(small_model(1)));
   const std::string second = scratch.write("2.safetensors", file_of(small_model(2)));
-  const int port = TakenPort{}.port(); // free again
+  const int port = reserve_port();
   const std::string master = "transport.master=127.0.0.1:" + std::to_string(port);
 
   const auto trainer = [&](const std::string& rank) {

@@ -104,7 +104,7 @@ TEST_CASE("a secret file that others can read is refused once, before anything s
 
 TEST_CASE("a worker with another secret, or none, ends with status 3 and names the root; the root names it") {
   const Job job;
-  const int port = TakenPort{}.port(); // free again
+  const int port = reserve_port();
   const std::string root_address = "127.0.0.1:" + std::to_string(port);
   const auto start = [&](const std::vector<std::string>& side, const std::vector<std::string>& keys,
                          const std::vector<std::string>& more) {

@@ -32,7 +32,7 @@ struct FaredWorker {
 class Job {
 public:
   /// The workers' processes; they call until a trainer is there.
-  explicit Job(JobOptions options = {}, int port = TakenPort{}.port());
+  explicit Job(JobOptions options = {}, int port = reserve_port());
 
   [[nodiscard]] int port() const noexcept { return port_; }
   [[nodiscard]] std::size_t workers() const noexcept { return workers_.size(); }

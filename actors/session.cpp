@@ -103,19 +103,19 @@ void answer(std::shared_ptr<Answer>& pending, Result<void> result) {
     (*taken)(std::move(result));
 }
 
-void connect_ports(transport::Network& network, const std::string& master,
-                   std::chrono::steady_clock::time_point deadline, const std::shared_ptr<Routes>& routes) {
-  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
-    network.connect(master, deadline, [channel, routes](Result<std::shared_ptr<transport::Connection>> connected) {
-      const caf::actor supervisor = routes->supervisor();
-      if (!supervisor)
-        return; // closed meanwhile
-      if (!connected)
-        return caf::anon_send(supervisor, PortOpened{nullptr, connected.error()});
-      auto port = std::make_shared<Port>(std::move(*connected), routes);
-      port->identify(wire::Role::rank, 0, channel);
-      caf::anon_send(supervisor, PortOpened{std::move(port), {}});
-    });
+void connect_port(transport::Network& network, const std::string& master,
+                  std::chrono::steady_clock::time_point deadline, const std::shared_ptr<Routes>& routes,
+                  wire::Channel channel) {
+  network.connect(master, deadline, [channel, routes](Result<std::shared_ptr<transport::Connection>> connected) {
+    const caf::actor supervisor = routes->supervisor();
+    if (!supervisor)
+      return; // closed meanwhile
+    if (!connected)
+      return caf::anon_send(supervisor, PortOpened{nullptr, connected.error()});
+    auto port = std::make_shared<Port>(std::move(*connected), routes);
+    port->identify(wire::Role::rank, 0, channel);
+    caf::anon_send(supervisor, PortOpened{std::move(port), {}});
+  });
 }
 
 std::uint64_t random_identity() {

@@ -148,10 +148,11 @@ struct WorkerSetup {
 /// Answers a request of the facade, once; nothing when none is pending.
 void answer(std::shared_ptr<Answer>& pending, Result<void> result);
 
-/// Opens both connections to the root, trying until the deadline. The supervisor of `routes` gets a PortOpened for
-/// each, with the port or with why there is none.
-void connect_ports(transport::Network& network, const std::string& master,
-                   std::chrono::steady_clock::time_point deadline, const std::shared_ptr<Routes>& routes);
+/// Opens a connection to the root, trying until the deadline. The supervisor of `routes` gets a PortOpened, with the
+/// port or with why there is none.
+void connect_port(transport::Network& network, const std::string& master,
+                  std::chrono::steady_clock::time_point deadline, const std::shared_ptr<Routes>& routes,
+                  wire::Channel channel);
 
 /// A number that differs from process to process and from start to start.
 [[nodiscard]] std::uint64_t random_identity();

@@ -7,6 +7,7 @@
 #include "actors/sender.hpp"
 #include "actors/snapshotter.hpp"
 #include "layout/block_check.hpp"
+#include "sync/naming.hpp"
 
 #include <algorithm>
 
@@ -45,7 +46,10 @@ void fail_session(Self self, const Failure& failure) {
   const bool connecting = state.phase == Phase::connecting;
   state.phase = Phase::failed;
   state.setup->status->fail(failure);
-  if (connecting)
+  if (connecting && !is_root(self))
+    send_to_all(self,
+                wire::Failed{failure.code, sync::naming(wire::Role::rank, state.setup->rank, failure).message, 0});
+  else if (connecting)
     send_to_all(self, wire::Refused{failure.code, failure.message});
   else
     send_to_all(self, wire::Failed{failure.code, failure.message, 0});
@@ -592,6 +596,13 @@ void on_root_frame(Self self, const FrameArrived& frame) {
 // Agreement, other ranks
 // -------------------------------------------------------------------------------------------------
 
+void call_root(Self self, wire::Channel channel) {
+  TrainerSupervisorState& state = self->state;
+  state.call_again = false;
+  connect_port(state.setup->networks->of(state.setup->topology.actors.gather_queue.transport), state.setup->master,
+               state.connect_deadline, state.routes, channel);
+}
+
 void on_rank_frame(Self self, const FrameArrived& frame) {
   TrainerSupervisorState& state = self->state;
   switch (frame.header.type) {
@@ -603,8 +614,11 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
       return fail_session(self, Failure{Code::disagreement, "the root restarted while this rank was connecting"});
     state.session = welcome->session;
     frame.port->join_session(state.session);
-    if (++state.welcomes == 2)
-      state.ranks.control[0]->send(wire::DeclareRank{state.declaration});
+    // The second connection only now: the first one may lead to somebody else, who holds the address for a moment, and
+    // the root must not meet half a rank.
+    if (++state.welcomes == 1)
+      return call_root(self, wire::Channel::data);
+    state.ranks.control[0]->send(wire::DeclareRank{state.declaration});
     return;
   }
   case wire::Refused::type: {
@@ -713,8 +727,7 @@ void connect(Self self, const ConnectRequest& request) {
   state.ranks.control.resize(setup.world);
   state.ranks.data.resize(setup.world);
   if (!is_root(self))
-    return connect_ports(setup.networks->of(setup.topology.actors.gather_queue.transport), setup.master,
-                         state.connect_deadline, state.routes);
+    return call_root(self, wire::Channel::control);
   state.session = random_identity();
   state.worker_control.resize(setup.workers);
   state.worker_data.resize(setup.workers);
@@ -803,6 +816,18 @@ bool worker_may_come_again(Self self, const PortClosed& closed) {
   return true;
 }
 
+/// Other ranks, before the first welcome: whoever answered hung up without a word. That may have been an earlier root
+/// on its way out, or somebody who only had its port for a while: until update.connect has passed, it is tried again.
+bool hung_up(Self self, const PortClosed& closed) {
+  TrainerSupervisorState& state = self->state;
+  if (is_root(self) || state.phase != Phase::connecting || state.welcomes != 0)
+    return false;
+  state.refused.note_lost(closed.port->naming(closed.reason).message);
+  state.ranks.control[0] = nullptr;
+  state.call_again = true;
+  return true;
+}
+
 void port_closed(Self self, const PortClosed& closed) {
   TrainerSupervisorState& state = self->state;
   const bool first_time = std::erase(state.open, closed.port) > 0;
@@ -822,7 +847,7 @@ void port_closed(Self self, const PortClosed& closed) {
   // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
   if (first_time && closed.port->channel() == wire::Channel::data)
     return self->delayed_send(TrainerSupervisorActor{self}, goodbye_grace, closed);
-  if (worker_may_come_again(self, closed))
+  if (worker_may_come_again(self, closed) || hung_up(self, closed))
     return;
   if (state.departed && closed.port->role() == wire::Role::rank)
     return;
@@ -880,6 +905,8 @@ void tick(Self self) {
   if (state.phase == Phase::closing)
     return;
   const auto now = std::chrono::steady_clock::now();
+  if (state.phase == Phase::connecting && state.call_again && now < state.connect_deadline)
+    call_root(self, wire::Channel::control);
   if (state.phase == Phase::connecting) {
     // The root's message names who is missing: the others leave it the time to arrive.
     const auto grace = is_root(self) ? std::chrono::nanoseconds(0) : connect_grace(state.setup->topology.update);
@@ -912,22 +939,6 @@ void tick(Self self) {
 }
 
 } // namespace
-
-void Refusals::keep(const std::string& text) {
-  constexpr std::size_t most = 8;
-  last_.push_back(text.substr(0, 1000));
-  if (last_.size() <= most)
-    return;
-  last_.pop_front();
-  ++earlier_;
-}
-
-std::string Refusals::text() const {
-  std::string text = earlier_ == 0 ? "" : fmt::format("; refused or lost: {} earlier ones", earlier_);
-  for (const std::string& each : last_)
-    text += "; " + each;
-  return text;
-}
 
 TrainerSupervisorActor::behavior_type trainer_supervisor(Self self, std::shared_ptr<TrainerSetup> setup) {
   TrainerSupervisorState& initial = self->state;

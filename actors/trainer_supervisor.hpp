@@ -5,27 +5,13 @@
 #include "actors/gather_queue.hpp"
 #include "actors/session.hpp"
 #include "sync/agreement.hpp"
+#include "sync/refusals.hpp"
 
 #include <chrono>
 #include <deque>
 #include <map>
 
 namespace deltawire::actors {
-
-/// Who was turned away or lost last, and why. Anybody may knock: only so many are kept.
-class Refusals {
-public:
-  void note(const std::string& who_and_why) { keep("refused: " + who_and_why); }
-  void note_lost(const std::string& who_and_why) { keep("lost: " + who_and_why); }
-  /// "; refused: a; lost: b", empty where nobody was.
-  [[nodiscard]] std::string text() const;
-
-private:
-  void keep(const std::string& text);
-
-  std::deque<std::string> last_;
-  std::uint64_t earlier_ = 0;
-};
 
 struct TrainerSupervisorState {
   enum class Phase : std::uint8_t { idle, connecting, running, failed, closing };
@@ -38,7 +24,7 @@ struct TrainerSupervisorState {
   std::shared_ptr<Answer> connect_answer;
   std::shared_ptr<Answer> close_answer;
   std::chrono::steady_clock::time_point connect_deadline;
-  Refusals refused;                ///< root: for the message when someone is missing
+  sync::Refusals refused;          ///< for the message when someone is missing
   layout::Declaration declaration; ///< this rank's
 
   // connections
@@ -49,6 +35,7 @@ struct TrainerSupervisorState {
   std::unique_ptr<sync::AgreementRoot> agreement; ///< root
   std::optional<std::vector<layout::SlotSpec>> catalogue;
   std::uint32_t welcomes = 0;
+  bool call_again = false; ///< rank: whoever answered has hung up
 
   // workers that come, or come back, while the session runs (root)
   struct Agreed {

@@ -67,8 +67,9 @@ void meet(Self self, std::chrono::steady_clock::time_point connected_by) {
   state.phase = Phase::meeting;
   state.incarnation = random_identity(); // a connection that the root believes in still is a predecessor's
   state.opening = 2;
-  connect_ports(state.setup->networks->of(state.setup->topology.actors.sender.transport), state.setup->master,
-                connected_by, state.routes);
+  for (const wire::Channel channel : {wire::Channel::control, wire::Channel::data})
+    connect_port(state.setup->networks->of(state.setup->topology.actors.sender.transport), state.setup->master,
+                 connected_by, state.routes, channel);
 }
 
 /// Both connections are there. Not before: an attempt that gets only half-way must not take a seat at the root.
@@ -77,6 +78,22 @@ void introduce(Self self) {
   for (const auto& port : {state.control, state.data})
     port->send(wire::Hello{wire::Role::worker, port->channel(), state.setup->worker, state.setup->workers,
                            state.incarnation, config::fingerprint(state.setup->topology)});
+}
+
+/// Forgets the connections that there are.
+void wait_for_next_attempt(Self self, const Failure& failure, bool linger) {
+  WorkerSupervisorState& state = self->state;
+  state.phase = Phase::waiting;
+  state.life.reset();
+  state.control.reset();
+  state.data.reset();
+  state.consented = false;
+  state.session = 0;
+  state.welcomes = 0;
+  for (const auto& port : state.open)
+    linger ? port->close() : port->abort(failure);
+  state.next_attempt = std::chrono::steady_clock::now() + state.pause;
+  state.pause = std::min<std::chrono::milliseconds>(2 * state.pause, longest_pause);
 }
 
 /// The root, or an attempt to meet the next one, came to nothing: goes on with what the Applier holds, and tries again.
@@ -88,27 +105,26 @@ void part(Self self, const Failure& failure, bool linger = false) {
   const std::chrono::nanoseconds patience = state.setup->topology.update.reconnect;
   if (patience.count() == 0 || (state.phase != Phase::running && !state.parted))
     return fail_session(self, failure);
-  const auto now = std::chrono::steady_clock::now();
   if (!state.parted) {
     state.parted = failure;
-    state.patience_ends = now + patience;
+    state.patience_ends = std::chrono::steady_clock::now() + patience;
     state.pause = shortest_pause;
     state.setup->status->part(failure);
     self->send(state.applier, RootLost{failure, false});
   } else if (state.phase == Phase::agreeing) {
     self->send(state.applier, RootLost{failure, false}); // it may have met the one that is gone again
   }
-  state.phase = Phase::waiting;
-  state.life.reset();
-  state.control.reset();
-  state.data.reset();
-  state.consented = false;
-  state.session = 0;
-  state.welcomes = 0;
-  for (const auto& port : state.open)
-    linger ? port->close() : port->abort(failure);
-  state.next_attempt = now + state.pause;
-  state.pause = std::min<std::chrono::milliseconds>(2 * state.pause, longest_pause);
+  wait_for_next_attempt(self, failure, linger);
+}
+
+/// Before the first catalogue: whoever answered hung up without a word. That may have been an earlier trainer on its
+/// way out, or somebody who only had its port for a while: until update.connect has passed, it is tried again.
+void call_again(Self self, const Failure& failure) {
+  WorkerSupervisorState& state = self->state;
+  if (!state.hung_up)
+    state.pause = shortest_pause;
+  state.hung_up = failure;
+  wait_for_next_attempt(self, failure, false);
 }
 
 /// What a failure of this side comes to: the root is told, then as part().
@@ -123,7 +139,13 @@ void part_and_tell(Self self, const Failure& failure) {
 void try_again(Self self) {
   WorkerSupervisorState& state = self->state;
   const auto now = std::chrono::steady_clock::now();
-  if (now > state.patience_ends)
+  if (!state.parted && now > state.deadline)
+    return fail_session(
+      self, Failure{state.hung_up->code,
+                    fmt::format("{}; nobody who stays answered there within {:.1f} s (update.connect)",
+                                state.hung_up->message,
+                                std::chrono::duration<double>(state.setup->topology.update.connect).count())});
+  if (state.parted && now > state.patience_ends)
     return fail_session(
       self,
       Failure{state.parted->code,
@@ -132,6 +154,8 @@ void try_again(Self self) {
   // Nothing of the last connections may come behind the first frame of the next ones.
   if (now < state.next_attempt || state.opening != 0 || !state.open.empty())
     return;
+  if (!state.parted) // the first root: its deadline stands
+    return meet(self, state.deadline);
   state.deadline = now + state.setup->topology.update.connect;
   meet(self, now + std::min<std::chrono::milliseconds>(attempt_in_pauses * state.pause, longest_attempt));
 }
@@ -355,7 +379,7 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       if (!message.port)
         return part(self, message.failure);
       if (state.phase == Phase::waiting) // the other one could not be opened
-        return message.port->abort(*state.parted);
+        return message.port->abort(state.parted ? *state.parted : *state.hung_up);
       if (state.phase == Phase::over || state.phase == Phase::closing)
         return message.port->abort(Failure{Code::peer_failed, "the session is over"});
       state.open.push_back(message.port);
@@ -379,7 +403,10 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
       // A goodbye travels on the control connection and may be overtaken by the end of the data connection.
       if (first_time && closed.port->channel() == wire::Channel::data)
         return self->delayed_send(WorkerSupervisorActor{self}, goodbye_grace, closed);
-      part(self, {Code::peer_failed, closed.port->naming(closed.reason).message});
+      const Failure failure{Code::peer_failed, closed.port->naming(closed.reason).message};
+      if (state.phase == Phase::meeting && !state.parted)
+        return call_again(self, failure);
+      part(self, failure);
     },
     [self](const FailureReport& report) { part(self, report.failure); },
     [self](Tick) {

@@ -30,7 +30,8 @@ struct WorkerSupervisorState {
   std::size_t children = 0;
   std::optional<LifeSigns> life; ///< while the session runs
 
-  // after the first session began
+  // while no root is there
+  std::optional<Failure> hung_up;                      ///< before the first one: how the last attempt ended
   std::optional<Failure> parted;                       ///< why the last root is gone; none while one is there
   std::chrono::steady_clock::time_point patience_ends; ///< no root by then: the worker fails
   std::chrono::steady_clock::time_point next_attempt;  ///< while waiting: when to try again, if nothing is open

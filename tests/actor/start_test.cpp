@@ -138,8 +138,9 @@ public:
     network->shutdown(Failure{Code::call_order, "the test is over"});
   }
 
-  std::unique_ptr<Process> process(std::uint32_t worker, std::uint64_t incarnation, Step until) {
-    return std::make_unique<Process>(*network, topology, worker, incarnation, until);
+  /// It lives as long as this: until the network is shut down its callbacks may run.
+  Process& process(std::uint32_t worker, std::uint64_t incarnation, Step until) {
+    return *processes_.emplace_back(std::make_unique<Process>(*network, topology, worker, incarnation, until));
   }
   /// What connect() threw; empty: the session runs.
   std::string thrown() {
@@ -154,6 +155,7 @@ private:
   ScratchFolder folder_;
   std::vector<std::uint16_t> memory_{1, 2, 3, 4};
   std::unique_ptr<Publisher> publisher_;
+  std::vector<std::unique_ptr<Process>> processes_;
   std::thread thread_;
   std::string thrown_;
 };
@@ -166,45 +168,43 @@ TEST_CASE("a worker's new process takes part in the start in place of one that i
       CAPTURE(static_cast<int>(before), noticed);
       Start start("20s");
       // Worker 1 keeps the session from starting; up to the plan it takes part where the step is behind that.
-      std::vector<std::unique_ptr<Process>> processes;
-      if (before >= Step::declared)
-        processes.push_back(start.process(1, 21, Step::declared));
-      processes.push_back(start.process(0, 11, before));
+      Process* const first_of_1 = before >= Step::declared ? &start.process(1, 21, Step::declared) : nullptr;
+      Process& first_of_0 = start.process(0, 11, before);
       if (before < Step::agreed)
-        processes.back()->await();
+        first_of_0.await();
       else // nothing tells that its word has come: the new process is behind it in any case
-        processes.front()->await();
+        first_of_1->await();
       if (noticed)
-        processes.back()->hang_up();
-      const auto anew = start.process(0, 12, Step::agreed);
-      const auto other = start.process(1, 22, Step::agreed);
+        first_of_0.hang_up();
+      Process &anew = start.process(0, 12, Step::agreed), &other = start.process(1, 22, Step::agreed);
       CHECK(start.thrown() == "");
-      anew->await();
-      other->await();
-      CHECK(anew->refusal() == "");
-      CHECK(other->refusal() == "");
-      for (const auto& each : processes)
-        each->hang_up();
+      anew.await();
+      other.await();
+      CHECK(anew.refusal() == "");
+      CHECK(other.refusal() == "");
+      first_of_0.hang_up();
+      if (first_of_1 != nullptr)
+        first_of_1->hang_up();
     }
 }
 
 TEST_CASE("of two processes that are the same worker the first is told that the second has its place") {
   Start start("20s");
-  const auto first = start.process(0, 11, Step::hellos);
-  first->await();
-  const auto second = start.process(0, 12, Step::agreed);
-  const auto other = start.process(1, 21, Step::agreed);
+  Process& first = start.process(0, 11, Step::hellos);
+  first.await();
+  start.process(0, 12, Step::agreed);
+  start.process(1, 21, Step::agreed);
   CHECK(start.thrown() == "");
-  CHECK_THAT(first->refusal(), contains("worker 0: another process has taken its place") &&
-                                 contains("two processes have the same index"));
+  CHECK_THAT(first.refusal(), contains("worker 0: another process has taken its place") &&
+                                contains("two processes have the same index"));
 }
 
 TEST_CASE("a worker that is lost after the plan is waited for, and named where it does not come again") {
   Start start("2s");
-  const auto there = start.process(1, 21, Step::agreed);
-  const auto lost = start.process(0, 11, Step::declared);
-  lost->await();
-  lost->hang_up();
+  start.process(1, 21, Step::agreed);
+  Process& lost = start.process(0, 11, Step::declared);
+  lost.await();
+  lost.hang_up();
   const std::string thrown = start.thrown();
   CHECK_THAT(thrown, contains("not everyone connected") && contains("worker 0 (not connected)"));
   CHECK_THAT(thrown, contains("; lost: worker 0 ("));

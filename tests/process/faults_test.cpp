@@ -7,11 +7,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <memory>
-#include <sys/resource.h>
+#include <stdexcept>
 #include <thread>
+#include <utility>
+
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 using namespace deltawire::test;
 using Catch::Matchers::Contains;
@@ -38,6 +45,49 @@ void check_served_to_the_end(const RunningReplay& replay, std::size_t index) {
   CHECK(dump.at("b").data == model[0].data);
   CHECK(dump.at("a").data == model[1].data.substr(index % 2 == 0 ? 0 : 12, 12));
 }
+
+/// Somebody else who listens on a port for a while, and hangs up on everybody at once.
+class HangingUp {
+public:
+  explicit HangingUp(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    const int yes = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || ::listen(socket_, 16) != 0)
+      throw std::runtime_error("cannot listen on the reserved port");
+    thread_ = std::thread([this] {
+      while (!stopped_) {
+        if (const int peer = ::accept(socket_, nullptr, nullptr); peer >= 0) {
+          ::close(peer);
+          ++calls_;
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      }
+    });
+  }
+  ~HangingUp() { stop(); }
+  HangingUp(const HangingUp&) = delete;
+  HangingUp& operator=(const HangingUp&) = delete;
+
+  [[nodiscard]] int calls() const { return calls_; }
+  void stop() {
+    stopped_ = true;
+    if (thread_.joinable())
+      thread_.join();
+    if (const int open = std::exchange(socket_, -1); open >= 0)
+      ::close(open);
+  }
+
+private:
+  int socket_;
+  std::atomic<bool> stopped_ = false;
+  std::atomic<int> calls_ = 0;
+  std::thread thread_;
+};
 
 } // namespace
 
@@ -114,6 +164,44 @@ TEST_CASE("a worker that never comes is named by everybody when the connect dead
     INFO(ended.err);
     CHECK(ended.status == 3);
     CHECK_THAT(ended.err, Contains("worker 1") && Contains("update.connect"));
+  }
+}
+
+TEST_CASE("ranks and workers call again where somebody hangs up before the first word") {
+  const Scratch scratch;
+  const std::string topology = scratch.write("small.toml", small_topology);
+  const std::string file = scratch.write("1.safetensors", file_of(small_model(1)));
+  const int port = reserve_port();
+  const auto start = [&](std::vector<std::string> arguments, const std::string& connect) {
+    arguments.insert(arguments.end(), {"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set",
+                                       "update.connect=" + connect});
+    return std::make_unique<Running>(arguments);
+  };
+  const auto all_but_the_root = [&](const std::string& connect) {
+    std::vector<std::unique_ptr<Running>> peers;
+    peers.push_back(start({"trainer", topology, "--rank", "1", "--checkpoints", file}, connect));
+    for (const std::string index : {"0", "1"})
+      peers.push_back(start({"worker", topology, "--index", index}, connect));
+    return peers;
+  };
+
+  const auto stranger = std::make_unique<HangingUp>(port);
+  for (const auto& peer : all_but_the_root("1s")) { // to the deadline, and no further
+    const Ended ended = peer->wait(30);
+    INFO(ended.err);
+    CHECK(ended.status == 3);
+    CHECK_THAT(ended.err, Contains("rank 0") && Contains("update.connect"));
+  }
+
+  auto peers = all_but_the_root("60s");
+  for (const int enough = stranger->calls() + 30; stranger->calls() < enough;) // 6 connections an attempt
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  stranger->stop();
+  peers.push_back(start({"trainer", topology, "--rank", "0", "--checkpoints", file}, "60s"));
+  for (const auto& peer : peers) {
+    const Ended ended = peer->wait();
+    INFO(ended.err);
+    CHECK(ended.status == 0);
   }
 }
 

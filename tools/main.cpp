@@ -20,6 +20,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <csignal>
 #include <functional>
 #include <iostream>
@@ -35,12 +36,15 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
     ->allow_extra_args(false);
 }
 
-/// A number of things: digits only. CLI11's own check of a sign names a range of 300 digits.
+/// A number of things. CLI11's own check of a sign names a range of 300 digits, and takes what does not fit for
+/// another.
 const CLI::Validator whole_number(
   [](const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos
+    std::size_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return !text.empty() && error == std::errc() && end == text.data() + text.size()
              ? std::string()
-             : "\"" + text + "\" is not a whole number of 0 and more";
+             : "\"" + text + "\" is not a whole number of 0 and more that can be counted";
   },
   "");
 

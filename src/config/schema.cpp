@@ -110,7 +110,7 @@ constexpr Key keys[] = {
    "What a `publish()` does while the snapshot is still needed: wait, or fold that update into its own", false, false,
    busies},
   {"update", "quorum", Kind::other, "`\"all\"` or a number", "\"all\"", root,
-   "Replicas that must have staged an update before it is committed; all: those that do not fail, at least one"},
+   "Replicas that must have staged an update before its commit; all: those that do not fail, at least one"},
 
   {"actors.snapshotter", "tier", Kind::choice, "", "\"auto\"", ranks, "Where snapshots are; both are the host's memory",
    false, false, tiers, later_tiers},

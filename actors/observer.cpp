@@ -106,6 +106,7 @@ void RankObserver::connected(const RankWork& work, const config::Actors& actors)
   caps.largest_piece = std::min<std::uint64_t>(caps.largest_chunk, work.piece_limit);
   caps.inflight = actors.differ.inflight;
   caps.max_round = actors.gather_queue.max_round;
+  caps.flush_cap = actors.flush_bucket.cap;
   caps.flush_payload =
     actors.flush_bucket.cap == config::unlimited ? config::unlimited : actors.flush_bucket.cap - wire::header_bytes;
   const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include "deltawire/deltawire.hpp"
 #include "diff/diff_command.hpp"
 #include "inspect/inspect_command.hpp"
+#include "keys/keys_command.hpp"
 #include "plan/plan_command.hpp"
 #include "replay/message.hpp"
 #include "replay/numbers.hpp"
@@ -19,6 +20,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <csignal>
 #include <functional>
 #include <iostream>
@@ -33,6 +35,18 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
     ->type_name("KEY=VALUE")
     ->allow_extra_args(false);
 }
+
+/// A number of things. CLI11's own check of a sign names a range of 300 digits, and takes what does not fit for
+/// another.
+const CLI::Validator whole_number(
+  [](const std::string& text) {
+    std::size_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return !text.empty() && error == std::errc() && end == text.data() + text.size()
+             ? std::string()
+             : "\"" + text + "\" is not a whole number of 0 and more that can be counted";
+  },
+  "");
 
 void add_topology(CLI::App& command, std::string& topology) {
   command.add_option("topology", topology, "The topology file")->type_name("TOPOLOGY")->required();
@@ -107,7 +121,7 @@ void declare_diff(CLI::App& app, deltawire::diff::DiffOptions& options) {
       ->required();
   command.add_option("--top", options.top, "Tensors with a row of their own: those with the most changes")
     ->type_name("N")
-    ->check(CLI::NonNegativeNumber)
+    ->check(whole_number)
     ->capture_default_str();
   command.add_flag("--json", options.json, "Every tensor, as JSON");
 }
@@ -123,6 +137,15 @@ void declare_plan(CLI::App& app, deltawire::plan::PlanOptions& options) {
   add_overrides(command, options.overrides);
   CLI::Option* dot = command.add_flag("--dot", options.dot, "The actor graph for Graphviz, and nothing else");
   command.add_flag("--json", options.json, "All of it as JSON, and nothing else")->excludes(dot);
+}
+
+void declare_keys(CLI::App& app, deltawire::keys::KeysOptions& options) {
+  CLI::App& command = *app.add_subcommand("keys", "List the keys of the topology file, and what is refused by name");
+  CLI::Option* under =
+    command.add_option("under", options.under, "Only those of this table, e.g. actors.differ, or this key")
+      ->type_name("TABLE");
+  CLI::Option* json = command.add_flag("--json", options.json, "The same as JSON");
+  command.add_flag("--markdown", options.markdown, "The tables of README.md")->excludes(json)->excludes(under);
 }
 
 void declare_inspect(CLI::App& app, deltawire::inspect::InspectOptions& options) {
@@ -237,6 +260,7 @@ ExitStatus run(int argc, char** argv) {
   deltawire::bench::BenchOptions bench;
   deltawire::bench::PeerCommand bench_peer;
   deltawire::inspect::InspectOptions inspect;
+  deltawire::keys::KeysOptions keys;
   deltawire::top::TopOptions top;
   deltawire::report::ReportOptions report;
   declare_replay(app, replay);
@@ -247,6 +271,7 @@ ExitStatus run(int argc, char** argv) {
   declare_bench(app, bench);
   declare_bench_peer(app, bench_peer);
   declare_inspect(app, inspect);
+  declare_keys(app, keys);
   declare_top(app, top);
   declare_report(app, report);
 
@@ -270,6 +295,8 @@ ExitStatus run(int argc, char** argv) {
     return deltawire::plan::plan_command(plan);
   if (app.got_subcommand("inspect"))
     return deltawire::inspect::inspect_command(inspect);
+  if (app.got_subcommand("keys"))
+    return deltawire::keys::keys_command(keys);
   if (app.got_subcommand("top"))
     return deltawire::top::top_command(top);
   if (app.got_subcommand("report"))

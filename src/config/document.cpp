@@ -127,6 +127,9 @@ Result<std::string> read_text(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return fail(Code::invalid_topology, "is a directory");
+  if (const auto kind = std::filesystem::status(path, error).type();
+      kind == std::filesystem::file_type::character || kind == std::filesystem::file_type::block)
+    return fail(Code::invalid_topology, "is a device, not a file that has a topology");
   errno = 0;
   std::ifstream stream{path, std::ios::binary};
   if (!stream)

@@ -78,6 +78,10 @@ Result<Address> master_from_environment(const Topology& topology, const Environm
     const std::string text = fmt::format(fmt::runtime(needs_brackets ? "[{}]:{}" : "{}:{}"), *host, default_port);
     return named("environment: MASTER_ADDR", parse_master(text, encrypted));
   }
+  // Whoever shares a process needs no address, only the same name for the meeting.
+  if (topology.actors.gather_queue.transport == TransportKind::inproc &&
+      topology.actors.sender.transport == TransportKind::inproc)
+    return Address{"127.0.0.1", default_port};
   return fail(Code::invalid_argument,
               "{}: transport.master: no address of the root: set it, or DELTAWIRE_MASTER=host:port in the environment, "
               "or MASTER_ADDR=host (port {})",

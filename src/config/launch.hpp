@@ -35,7 +35,8 @@ struct Launch {
 [[nodiscard]] Result<Seat> seat_from_environment(const Environment& environment);
 
 /// transport.master, else DELTAWIRE_MASTER ("host:port"), else MASTER_ADDR (a host) with deltawire's own port:
-/// MASTER_PORT belongs to torchrun's store. Fails where none is set, and as parse_master does.
+/// MASTER_PORT belongs to torchrun's store. Fails where none is set, unless both transports are "inproc", which only
+/// need a name to meet by; and as parse_master does.
 [[nodiscard]] Result<Address> master_from_environment(const Topology& topology, const Environment& environment);
 
 /// Both, for a process of the side whose mesh is given (topology.trainer.mesh or topology.worker.mesh). Fails as they

@@ -1,5 +1,6 @@
 #include "config/section.hpp"
 
+#include "config/schema.hpp"
 #include "config/topology.hpp"
 #include "config/units.hpp"
 
@@ -45,8 +46,7 @@ Section::Section(const Value* table, std::string path, ErrorList& errors)
   : table_(table), path_(std::move(path)), errors_(errors) {}
 
 const Value* Section::take(std::string_view key) {
-  known_.emplace_back(key);
-  supported_.emplace_back(key);
+  taken_.emplace_back(key);
   return table_ == nullptr ? nullptr : table_->find(key);
 }
 
@@ -190,28 +190,22 @@ void Section::read_duration(std::string_view key, std::chrono::nanoseconds& out)
     out = *parsed;
 }
 
-std::optional<std::size_t> Section::read_choice(std::string_view key, std::initializer_list<std::string_view> choices,
-                                                std::initializer_list<std::string_view> later) {
+std::optional<std::size_t> Section::read_choice(std::string_view key) {
   const Value* value = take(key, Value::Kind::text);
-  if (value == nullptr)
+  const Key* row = find_key(path_, key);
+  if (value == nullptr || row == nullptr) // the latter is told by finish()
     return std::nullopt;
-  for (std::size_t i = 0; i < choices.size(); ++i)
-    if (choices.begin()[i] == value->text)
+  for (std::size_t i = 0; i < row->choices.size(); ++i)
+    if (row->choices[i] == value->text)
       return i;
-  if (std::find(later.begin(), later.end(), value->text) != later.end())
+  const auto later =
+    std::find_if(row->later.begin(), row->later.end(), [&](const Later& one) { return one.value == value->text; });
+  if (later != row->later.end())
     refuse(Code::unsupported, key,
-           fmt::format("\"{}\" is not supported yet; use {}", value->text, quoted_list(choices)));
+           fmt::format("\"{}\" is not supported yet; use {} ({})", value->text, quoted_list(row->choices), later->why));
   else
-    refuse(Code::invalid_topology, key, fmt::format("\"{}\" is not {}", value->text, quoted_list(choices)));
+    refuse(Code::invalid_topology, key, fmt::format("\"{}\" is not {}", value->text, quoted_list(row->choices)));
   return std::nullopt;
-}
-
-void Section::not_yet(std::initializer_list<std::string_view> keys) {
-  for (std::string_view key : keys) {
-    known_.emplace_back(key);
-    if (has(key))
-      refuse(Code::unsupported, key, "not supported yet");
-  }
 }
 
 void Section::refuse(Code code, std::string_view key, std::string_view message) {
@@ -228,18 +222,34 @@ Place Section::place(std::string_view key) const {
 void Section::finish() {
   if (table_ == nullptr)
     return;
+  const std::vector<std::string> known = known_in(path_);
+  std::vector<std::string_view> supported;
+  for (const std::string& key : known) {
+    const Key* row = find_key(path_, key);
+    if (row != nullptr && row->refusal != nullptr) {
+      if (has(key))
+        refuse(row->refusal->code, key, row->refusal->message);
+      continue;
+    }
+    supported.push_back(key);
+    if (std::find(taken_.begin(), taken_.end(), key) == taken_.end())
+      refuse(Code::internal, key, "the schema has this key, and nothing reads it");
+  }
+  for (const std::string& key : taken_)
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      refuse(Code::internal, key, "is read, and the schema does not have it");
   for (std::size_t i = 0; i < table_->keys.size(); ++i) {
     const std::string& key = table_->keys[i];
-    if (std::find(known_.begin(), known_.end(), key) != known_.end())
+    if (std::find(known.begin(), known.end(), key) != known.end())
       continue;
-    const auto nearest = std::min_element(known_.begin(), known_.end(), [&](const auto& a, const auto& b) {
+    const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
       return edit_distance(key, a) < edit_distance(key, b);
     });
     const bool is_close =
-      nearest != known_.end() && edit_distance(key, *nearest) <= std::max<std::size_t>(2, nearest->size() / 3);
+      nearest != known.end() && edit_distance(key, *nearest) <= std::max<std::size_t>(2, nearest->size() / 3);
     errors_.add(Code::invalid_topology, table_->items[i].place, full_key(key),
                 is_close ? fmt::format("unknown key; did you mean \"{}\"?", *nearest)
-                         : fmt::format("unknown key; known here: {}", fmt::join(supported_, ", ")));
+                         : fmt::format("unknown key; known here: {}", fmt::join(supported, ", ")));
   }
 }
 

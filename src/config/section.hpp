@@ -1,12 +1,11 @@
-// Reads one table of the topology file: what the code asks for is what is known, and finish() refuses the rest. A key
-// is thus named once, where it is read. Errors go to the list with file, line and full key; values stay at their
-// defaults.
+// Reads one table of the topology file. Which keys it may have, what a choice may be and what is refused by name is in
+// the schema; finish() refuses every other key, and says so where the code and the schema have come apart. Errors go to
+// the list with file, line and full key; values stay at their defaults.
 #pragma once
 
 #include "config/document.hpp"
 
 #include <chrono>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,13 +57,9 @@ public:
   /// Longer than nothing: "20s".
   void read_duration(std::string_view key, std::chrono::nanoseconds& out);
 
-  /// One of `choices`; its index, or nothing where the key is not given or wrong. A value of `later` is refused as not
-  /// supported yet.
-  std::optional<std::size_t> read_choice(std::string_view key, std::initializer_list<std::string_view> choices,
-                                         std::initializer_list<std::string_view> later = {});
-
-  /// Refuses the keys, if given, as not supported yet.
-  void not_yet(std::initializer_list<std::string_view> keys);
+  /// One of the schema's choices of the key; its index, or nothing where the key is not given or wrong. What the schema
+  /// has for later is refused as not supported yet, with what this version does.
+  std::optional<std::size_t> read_choice(std::string_view key);
 
   /// Adds an error about one key, at the place of its value, or of the table where it is not given.
   void refuse(Code code, std::string_view key, std::string_view message);
@@ -72,7 +67,9 @@ public:
   /// Where the key was written; the table's place where it is not given.
   [[nodiscard]] Place place(std::string_view key) const;
 
-  /// Refuses every key that nobody asked for, and names the nearest that is known.
+  /// Refuses every key that the schema does not have, naming the nearest that it has, and those that it has as refused.
+  /// A key of the schema that the code has not asked for, or one that only the code knows, is an error of its own
+  /// (Code::internal): it would be ignored.
   void finish();
 
 private:
@@ -83,8 +80,7 @@ private:
   const Value* table_;
   std::string path_;
   ErrorList& errors_;
-  std::vector<std::string> known_;     ///< every key that was asked for
-  std::vector<std::string> supported_; ///< those of them that this version has
+  std::vector<std::string> taken_; ///< every key that was asked for
 };
 
 } // namespace deltawire::config

@@ -13,8 +13,6 @@ namespace deltawire::config {
 
 namespace {
 
-// What the design has for later is refused by name below, so that a user can tell "not yet" from a typing error.
-
 constexpr std::uint32_t most_differs = 1024;
 
 void read_mesh(Section& side, layout::Mesh& out) {
@@ -122,10 +120,8 @@ layout::PlacementRule read_placement(const Value& table, const std::string& path
   read_axis_numbers(section, "sizes", rule.options.sizes);
   read_axes(section, rule.options.axes);
   read_axis_numbers(section, "on", rule.options.on);
-  rule.wire_dtype = read_wire_dtype(section);
-  if (is_worker && section.has("wire_dtype"))
-    section.refuse(Code::invalid_topology, "wire_dtype",
-                   "belongs to a [[trainer.placement]]: it says what the trainer sends");
+  if (!is_worker)
+    rule.wire_dtype = read_wire_dtype(section);
   section.finish();
   return rule;
 }
@@ -169,7 +165,6 @@ layout::MapRule read_map(const Value& table, const std::string& path, ErrorList&
   section.take("shard");
   read_axis_numbers(section, "sizes", rule.options.sizes);
   read_axes(section, rule.options.axes);
-  section.not_yet({"on"});
   section.finish();
   return rule;
 }
@@ -255,7 +250,10 @@ void read_verify(Section& section, Update& out) {
     out.verify = Verify::off;
   else if (is_audit &&
            std::from_chars(interval.data(), interval.data() + interval.size(), out.audit_every).ec != std::errc())
-    out.audit_every = std::numeric_limits<std::uint64_t>::max(); // more updates than there will be
+    section.refuse(Code::invalid_topology, "verify",
+                   fmt::format("\"{}\" would never audit: more updates than can be counted (the most is {}); use "
+                               "\"digest\" to have no audits",
+                               text, std::numeric_limits<std::uint64_t>::max()));
   else if (!is_audit)
     section.refuse(Code::invalid_topology, "verify",
                    fmt::format("\"{}\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more", text));
@@ -294,7 +292,7 @@ void read_update(const Value* table, Update& out, layout::WireDType& wire_dtype,
                  ErrorList& errors) {
   Section section{table, "update", errors};
   wire_dtype = read_wire_dtype(section).value_or(layout::WireDType{});
-  if (const auto seed = section.read_choice("seed", {"always", "if-different"}))
+  if (const auto seed = section.read_choice("seed"))
     out.seed = *seed == 1 ? Seed::if_different : Seed::always;
   read_verify(section, out);
   section.read_duration("connect", out.connect);
@@ -304,14 +302,14 @@ void read_update(const Value* table, Update& out, layout::WireDType& wire_dtype,
   section.read_duration("timeout", out.timeout);
   check_nesting(section, "stall", out.stall, "timeout", out.timeout);
   check_nesting(section, "engine", out.engine, "timeout", out.timeout);
-  if (const auto busy = section.read_choice("busy", {"wait", "fold"}, {}))
+  if (const auto busy = section.read_choice("busy"))
     out.busy = *busy == 1 ? Busy::fold : Busy::wait;
   read_quorum(section, out.quorum, replicas);
   section.finish();
 }
 
 TransportKind read_transport_kind(Section& section) {
-  const auto choice = section.read_choice("transport", {"auto", "inproc", "tcp"}, {"shm", "nccl", "cuda-ipc"});
+  const auto choice = section.read_choice("transport");
   constexpr TransportKind kinds[] = {TransportKind::automatic, TransportKind::inproc, TransportKind::tcp};
   return kinds[choice.value_or(0)];
 }
@@ -320,7 +318,7 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   Section actors{table, "actors", errors};
   {
     Section section{actors.table("snapshotter"), "actors.snapshotter", errors};
-    section.read_choice("tier", {"auto", "host"}, {"pinned", "device"}); // auto is host: there is no other tier yet
+    section.read_choice("tier"); // each that is not refused is the host's memory
     section.read_cap("log", out.snapshotter.log);
     section.finish();
   }
@@ -329,9 +327,8 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
     section.read_count("count", out.differ.count, most_differs);
     section.read_size("chunk", out.differ.chunk);
     section.read_cap("inflight", out.differ.inflight);
-    if (const auto choice = section.read_choice("thread", {"pool", "detached"}))
+    if (const auto choice = section.read_choice("thread"))
       out.differ.thread = *choice == 0 ? ThreadKind::pool : ThreadKind::detached;
-    section.not_yet({"affinity"});
     section.finish();
   }
   {
@@ -344,11 +341,11 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   {
     Section section{actors.table("flush_bucket"), "actors.flush_bucket", errors};
     section.read_cap("cap", out.flush_bucket.cap);
-    if (const auto choice = section.read_choice("positions", {"auto", "u8", "u16", "rice", "bitmap", "run", "dense"}))
+    if (const auto choice = section.read_choice("positions"))
       out.flush_bucket.positions = static_cast<PositionChoice>(*choice);
-    if (const auto choice = section.read_choice("values", {"auto", "raw", "ulp"}))
+    if (const auto choice = section.read_choice("values"))
       out.flush_bucket.values = static_cast<ValueChoice>(*choice);
-    if (section.read_choice("compression", {"none", "zstd"}, {"lz4"}).value_or(0) == 1) {
+    if (section.read_choice("compression").value_or(0) == 1) {
       out.flush_bucket.compression = Compression::zstd;
 #ifndef DELTAWIRE_HAS_ZSTD
       section.refuse(Code::unsupported, "compression",
@@ -360,14 +357,14 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   {
     Section section{actors.table("sender"), "actors.sender", errors};
     out.sender.transport = read_transport_kind(section);
-    if (const auto route = section.read_choice("route", {"auto", "broadcast", "rank-local"}))
+    if (const auto route = section.read_choice("route"))
       out.sender.route = *route == 1 ? Route::broadcast : Route::rank_local;
     section.finish();
   }
   {
     Section section{actors.table("applier"), "actors.applier", errors};
     section.read_cap("stage", out.applier.stage);
-    section.read_choice("overflow", {"fail"}, {"in-place"});
+    section.read_choice("overflow"); // each that is not refused says what a worker does
     section.finish();
   }
   actors.finish();

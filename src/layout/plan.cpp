@@ -14,6 +14,7 @@
 #include <numeric>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace deltawire::layout {
 
@@ -226,6 +227,7 @@ private:
 
   void parse_unused() {
     for (const std::string& text : unused_) {
+      unused_names_.insert(text);
       auto pattern = Pattern::parse(text);
       if (pattern)
         unused_patterns_.push_back(std::move(*pattern));
@@ -237,6 +239,17 @@ private:
   [[nodiscard]] bool is_unused(std::string_view slot) const {
     return std::any_of(unused_patterns_.begin(), unused_patterns_.end(),
                        [&](const Pattern& pattern) { return pattern.match(slot).has_value(); });
+  }
+
+  /// Whoever lists a slot by its name believes that no worker reads it. A pattern may match what is read, too.
+  void check_unused(const SlotSpec& slot, const Claim& reader) {
+    if (!unused_names_.contains(slot.name))
+      return;
+    problems_.add(
+      Code::disagreement,
+      "worker.unused lists slot \"{}\", and workers read all of it (worker {} in its parameter \"{}\"): take "
+      "it out of the list, or the map that reads it",
+      slot.name, reader.process, workers_[reader.process].parameters[reader.region->parameter].name);
   }
 
   void compile_slots() {
@@ -256,8 +269,11 @@ private:
       const SlotSpec& slot = provided_.slots[s];
       for (const Fault& fault : faults_of(slot, owners_.of(s), Cover::exactly_once))
         report_owners(slot, owners_.of(s), fault);
-      for (const Fault& fault : faults_of(slot, readers_.of(s), Cover::at_least_once))
-        if (!is_unused(slot.name))
+      const auto unread = faults_of(slot, readers_.of(s), Cover::at_least_once);
+      if (unread.empty() && !readers_.of(s).empty())
+        check_unused(slot, readers_.of(s).front());
+      else if (!is_unused(slot.name))
+        for (const Fault& fault : unread)
           report_unread(slot, fault);
       if (problems_.any())
         continue;
@@ -421,6 +437,7 @@ private:
   Provided provided_;
   std::vector<std::vector<std::uint32_t>> worker_slots_; ///< a worker: its slot index to the catalogue's
   std::vector<Pattern> unused_patterns_;
+  std::unordered_set<std::string_view> unused_names_; ///< the same as text
   Claims owners_;
   Claims readers_;
   CutBlocks cut_;

@@ -55,9 +55,9 @@ struct Plan {
 /// slot.
 [[nodiscard]] Result<std::vector<SlotSpec>> catalogue(std::span<const Declaration> ranks);
 
-/// Checks and compiles. All errors at once, by tensor, rank or worker and range: an element of a slot that no rank or
-/// more than one provides, a slot that no worker reads and `unused` (patterns) does not list, a worker's slot that
-/// nobody provides, dtypes that differ, a local address outside its buffer.
+/// Checks and compiles. All errors at once, by tensor, rank or worker and range: elements that no rank or more than one
+/// provides, a slot that no worker reads and `unused` (patterns) does not list, or that it names and workers read, one
+/// that a worker reads and nobody provides, dtypes that differ, a local address outside its buffer.
 [[nodiscard]] Result<Plan> compile_plan(std::span<const Declaration> ranks, std::span<const Declaration> workers,
                                         std::span<const std::string> unused, std::uint64_t window_bytes);
 

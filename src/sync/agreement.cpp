@@ -1,5 +1,6 @@
 #include "sync/agreement.hpp"
 
+#include "layout/some_elements.hpp"
 #include "sync/naming.hpp"
 
 #include <algorithm>
@@ -136,7 +137,7 @@ std::optional<Result<layout::Plan>> AgreementRoot::plan() {
   planned_ = true;
   const std::vector<layout::Declaration> ranks = take(ranks_);
   const std::vector<layout::Declaration> workers = take(workers_);
-  return layout::compile_plan(ranks, workers, unused_, window_bytes_);
+  return layout::some_elements(layout::compile_plan(ranks, workers, unused_, window_bytes_));
 }
 
 Result<void> AgreementRoot::agreed(wire::Role role, std::uint32_t index, const wire::Agreed& message) {

@@ -206,11 +206,12 @@ void WarningWatch::about_caps(const UpdateFacts& facts, std::vector<Warning>& ou
   if (!flush_said_ && facts.flushes > 2 && caps_.max_round != unlimited && both < caps_.max_round &&
       facts.flush_bucket_peak > caps_.flush_payload && facts.gather_queue_peak > both) {
     flush_said_ = true;
-    out.push_back({"cap_flush_bucket",
-                   fmt::format("actors.flush_bucket.cap = {} serialises the gather behind the workers: up to {} was "
-                               "gathered and waited for {} flushes of version {}; {} would hold a round",
-                               bytes_text(caps_.flush_payload), bytes_text(facts.gather_queue_peak), facts.flushes,
-                               facts.version, bytes_text(caps_.max_round / 2 + 1))});
+    out.push_back(
+      {"cap_flush_bucket",
+       fmt::format("actors.flush_bucket.cap = {} serialises the gather behind the workers: up to {} was "
+                   "gathered and waited for {} flushes of version {}; {} would hold a round",
+                   bytes_text(caps_.flush_cap), bytes_text(facts.gather_queue_peak), facts.flushes, facts.version,
+                   bytes_text(caps_.max_round / 2 + 1 + (caps_.flush_cap - caps_.flush_payload)))});
   }
 }
 

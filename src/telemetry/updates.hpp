@@ -67,7 +67,8 @@ struct Caps {
   std::uint64_t largest_piece = 0; ///< the same
   std::uint64_t inflight = 0;      ///< actors.differ.inflight
   std::uint64_t max_round = 0;     ///< actors.gather_queue.max_round
-  std::uint64_t flush_payload = 0; ///< actors.flush_bucket.cap less a header
+  std::uint64_t flush_cap = 0;     ///< actors.flush_bucket.cap
+  std::uint64_t flush_payload = 0; ///< the same less a header: what a flush holds
 };
 
 struct Warning {

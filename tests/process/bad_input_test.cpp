@@ -120,6 +120,37 @@ TEST_CASE("files that do not exist are named") {
                   c.scratch.path("gone.toml"));
 }
 
+TEST_CASE("a checkpoint of nothing, or a device for a topology, is refused: there is nothing to prove") {
+  const Case c;
+  const std::string none = c.scratch.write("none.safetensors", file_of(std::vector<FileTensor>{}));
+  const std::string empty = c.scratch.write("empty.safetensors", file_of({{"a", "F32", {0, 5}, ""}}));
+  for (const std::vector<std::string>& mode : {std::vector<std::string>{}, std::vector<std::string>{"--processes"}}) {
+    std::vector<std::string> arguments{"replay", c.topology, "--checkpoints", none};
+    arguments.insert(arguments.end(), mode.begin(), mode.end());
+    REQUIRE_REFUSED(run_command(arguments), 2, none, "no tensors");
+    arguments[3] = empty;
+    REQUIRE_REFUSED(run_command(arguments), 2, "no rank provides an element", "nothing to deliver");
+    arguments[1] = "/dev/null";
+    REQUIRE_REFUSED(run_command(arguments), 2, "/dev/null", "a device");
+  }
+  REQUIRE_REFUSED(run_command({"diff", none, none}), 2, none, "no tensors");
+  REQUIRE_REFUSED(run_command({"plan", c.topology, "--checkpoint", empty}), 2, "nothing to deliver");
+}
+
+TEST_CASE("a slot that is listed as unused and read all the same is named") {
+  Case c;
+  const auto with_unused = [&](const char* list) {
+    return c.scratch.write("unused.toml", std::string("[worker]\nunused = ") + list +
+                                            "\n[[worker.map]]\nparameter = \"mine\"\nslot = \"b\"\n");
+  };
+  const std::string file = c.scratch.write("one.safetensors", file_of(small_model(1)));
+  REQUIRE_REFUSED(run_command({"replay", with_unused("[\"a\", \"b\"]"), "--checkpoints", file}), 2, "worker.unused",
+                  "lists slot \"b\"");
+  const Ended accepted = run_command({"replay", with_unused("[\"a\"]"), "--quiet", "--checkpoints", file});
+  INFO(accepted.err);
+  CHECK(accepted.status == 0);
+}
+
 TEST_CASE("an unknown key of the topology is named with file and line") {
   Case c;
   (void)c.scratch.write("small.toml", std::string(small_topology) + "[actors]\nflush_buckt = { cap = \"1MiB\" }\n");

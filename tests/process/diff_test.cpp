@@ -397,7 +397,13 @@ TEST_CASE("diff refuses checkpoints of different tensors and names all differenc
   CHECK_THAT(gone.err, Contains(scratch.path("gone")));
   CHECK(run_command({"diff", before}).status == 2);
   CHECK(run_command({"diff", before, before, after}).status == 2);
-  CHECK(run_command({"diff", before, before, "--top", "-1"}).status == 2);
+  for (const char* top : {"-1", "1.5", "many", "99999999999999999999999"}) {
+    const Ended ended_at_once = run_command({"diff", before, before, "--top", top});
+    CHECK(ended_at_once.status == 2);
+    CHECK(ended_at_once.out.empty());
+    CHECK_THAT(ended_at_once.err, Contains("--top") && Contains(top));
+    CHECK(ended_at_once.err.size() < 120); // no range of 300 digits
+  }
 }
 
 TEST_CASE("a diff that cannot be shown is an output failure") {

@@ -75,6 +75,28 @@ TEST_CASE("every example topology has a plan, in words and as a picture") {
   CHECK(examples >= 3);
 }
 
+TEST_CASE("the plan of each example says what its comments promise") {
+  const auto plan_of = [](const std::string& name) {
+    const Ended ended = run_command({"plan", source_path("tools/topologies/" + name)});
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    return ended.out;
+  };
+  const std::string one = plan_of("one_process.toml");
+  for (const char* part : {"2 trainer ranks (fsdp 2), 2 workers in 1 replica (tp 2)", "(inproc)",
+                           "All of them meet in one process: nobody listens.", "one process holds rank 0, rank 1"})
+    CHECK_THAT(one, Contains(part));
+  CHECK_THAT(one, !Contains("trusted planes"));
+  const std::string trace = plan_of("trace.toml");
+  for (const char* part : {"4 trainer ranks (ep 2 x fsdp 2), 2 workers in 1 replica (tp 2)", "each of ranks 0-3",
+                           "for 10 connections", "neither encrypted nor authenticated; only loopback addresses"})
+    CHECK_THAT(trace, Contains(part));
+  const std::string many = plan_of("many_hosts.toml");
+  for (const char* part : {"16 trainer ranks (host 2 x fsdp 8), 8 workers in 4 replicas (dp 4 x tp 2)",
+                           "Rank 0 listens at DELTAWIRE_MASTER", "encrypted and authenticated both ways (TLS 1.3"})
+    CHECK_THAT(many, Contains(part));
+}
+
 TEST_CASE("the example of one process replays the small trace") {
   std::vector<std::string> arguments{"replay", source_path("tools/topologies/one_process.toml"), "--json",
                                      "--checkpoints"};

@@ -76,6 +76,13 @@ TEST_CASE("inspect refuses what is no flush, and names the file") {
     CHECK(ended.out.empty());
     CHECK_THAT(ended.err, Contains(path));
   }
+  const Ended model = run_command({"inspect", kept.scratch.write("m.safetensors", file_of(small_model(1)))});
+  CHECK(model.status == 2);
+  CHECK_THAT(model.err, Contains("m.safetensors: is no flush") && Contains("it looks like a safetensors file") &&
+                          !Contains("peer"));
+  const Ended text = run_command({"inspect", kept.scratch.write("notes", "not a flush at all")});
+  CHECK(text.status == 2);
+  CHECK_THAT(text.err, Contains("notes: is no flush") && !Contains("safetensors"));
   CHECK(run_command({"inspect", kept.scratch.path("none.flush")}).status == 2);
   CHECK(run_command({"inspect"}).status == 2);
 }

@@ -229,6 +229,26 @@ TEST_CASE("compression makes a seed smaller and no update larger, to the same bi
   }
 }
 
+TEST_CASE("how positions and values are written changes bytes, and no bit") {
+  const auto bytes_with = [](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments{"--json"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Ended ended = run_command(replay_of_trace(arguments));
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    const json report = json::parse(ended.out);
+    CHECK(report.at("verified") == true);
+    return report.at("updates").at(1).at("wire_bytes").get<std::uint64_t>();
+  };
+  const std::uint64_t smallest = bytes_with({});
+  for (const char* positions : {"u16", "bitmap", "dense"}) {
+    CAPTURE(positions);
+    CHECK(bytes_with({"--set", "actors.flush_bucket.positions=" + std::string(positions)}) > smallest);
+  }
+  CHECK(bytes_with({"--set", "actors.flush_bucket.values=raw"}) > smallest);
+  CHECK(bytes_with({"--set", "actors.flush_bucket.values=ulp"}) == smallest);
+}
+
 TEST_CASE("each rank sends its parameters in parts, in an order of its own, to the same bits") {
   for (const std::vector<std::string>& caps :
        {std::vector<std::string>{}, std::vector<std::string>{"--set", "actors.flush_bucket.cap=2KiB", "--set",

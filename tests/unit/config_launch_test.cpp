@@ -161,6 +161,16 @@ TEST_CASE("the root's address comes from the file, then DELTAWIRE_MASTER, then M
   CHECK(*master_from_environment(topology_with("", 1), environment({{"MASTER_ADDR", "::1"}})) == Address{"::1", 29717});
 }
 
+TEST_CASE("whoever shares a process needs no address of the root, and may have one") {
+  Topology shared = topology_with("", 1);
+  shared.actors.gather_queue.transport = TransportKind::inproc;
+  CHECK_FALSE(master_from_environment(shared, environment({})));
+  shared.actors.sender.transport = TransportKind::inproc;
+  CHECK(*master_from_environment(shared, environment({})) == Address{"127.0.0.1", 29717});
+  CHECK(*master_from_environment(shared, environment({{"DELTAWIRE_MASTER", "127.0.0.2:2"}})) ==
+        Address{"127.0.0.2", 2});
+}
+
 TEST_CASE("an address of the root that cannot be right names where it came from") {
   auto missing = master_from_environment(topology_with("", 1), environment({}));
   REQUIRE_FALSE(missing);

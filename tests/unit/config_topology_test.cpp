@@ -209,29 +209,37 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
     const char* text;
     const char* error;
   };
-  for (const Case& c : {
-         Case{"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
-              "t.toml:4: worker.map.on: not supported yet"},
-         {"[actors]\nsnapshotter.tier = \"pinned\"",
-          "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\" or \"host\""},
-         {"[actors]\nsnapshotter.tier = \"device\"",
-          "t.toml:2: actors.snapshotter.tier: \"device\" is not supported yet; use \"auto\" or \"host\""},
-         {"[actors.differ]\naffinity = [2, 3]", "t.toml:2: actors.differ.affinity: not supported yet"},
-         {"[actors]\ngather_queue = { transport = \"nccl\" }",
-          "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\" or "
-          "\"tcp\""},
-         {"[actors]\nsender = { transport = \"shm\" }",
-          "t.toml:2: actors.sender.transport: \"shm\" is not supported yet; use \"auto\", \"inproc\" or \"tcp\""},
-         {"[actors]\nflush_bucket = { compression = \"lz4\" }",
-          "t.toml:2: actors.flush_bucket.compression: \"lz4\" is not supported yet; use \"none\" or \"zstd\""},
+  for (
+    const Case& c : {
+      Case{"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
+           "t.toml:4: worker.map.on: not supported yet: `on` belongs to a placement, and holds for all maps of its "
+           "parameter"},
+      {"[actors]\nsnapshotter.tier = \"pinned\"",
+       "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\" or \"host\" (snapshots are in "
+       "the host's pageable memory)"},
+      {"[actors]\nsnapshotter.tier = \"device\"",
+       "t.toml:2: actors.snapshotter.tier: \"device\" is not supported yet; use \"auto\" or \"host\" (snapshots are in "
+       "the host's pageable memory)"},
+      {"[actors.differ]\naffinity = [2, 3]",
+       "t.toml:2: actors.differ.affinity: not supported yet: Differs run where the system schedules them"},
+      {"[actors]\ngather_queue = { transport = \"nccl\" }",
+       "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\" or "
+       "\"tcp\" (trainers' changes are in host memory and go over tcp)"},
+      {"[actors]\nsender = { transport = \"shm\" }",
+       "t.toml:2: actors.sender.transport: \"shm\" is not supported yet; use \"auto\", \"inproc\" or \"tcp\" "
+       "(processes of one host meet over tcp)"},
+      {"[actors]\nflush_bucket = { compression = \"lz4\" }",
+       "t.toml:2: actors.flush_bucket.compression: \"lz4\" is not supported yet; use \"none\" or \"zstd\" (zstd is "
+       "the one compressor)"},
 #ifndef DELTAWIRE_HAS_ZSTD
-         {"[actors]\nflush_bucket = { compression = \"zstd\" }",
-          "t.toml:2: actors.flush_bucket.compression: this deltawire was built without zstd: build it where "
-          "libzstd-dev is installed, or use \"none\""},
+      {"[actors]\nflush_bucket = { compression = \"zstd\" }",
+       "t.toml:2: actors.flush_bucket.compression: this deltawire was built without zstd: build it where "
+       "libzstd-dev is installed, or use \"none\""},
 #endif
-         {"[actors]\napplier = { overflow = \"in-place\" }",
-          "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\""},
-       }) {
+      {"[actors]\napplier = { overflow = \"in-place\" }",
+       "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\" (an update that does "
+       "not fit actors.applier.stage is refused)"},
+    }) {
     CAPTURE(c.text);
     CHECK(errors_of(c.text) == c.error);
     auto loaded = load_text(c.text);
@@ -256,7 +264,7 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
          {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes, "
                                      "prometheus"},
          {"[trainer]\nunused = []",
-          "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter, axes"},
+          "t.toml:2: trainer.unused: unknown key; known here: mesh, axes, placement, map, parameter"},
          {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
           "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
          {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
@@ -419,7 +427,7 @@ TEST_CASE("sizes, axes and on of the wrong kind are refused with their key") {
         "t.toml:3: worker.map.sizes: belongs to the map's own \"shard\", which is not given");
 }
 
-TEST_CASE("memory is audited every K updates, or never where K is more than can be counted") {
+TEST_CASE("memory is audited every K updates, and K of more than can be counted is refused") {
   const auto update = [](const std::string& verify) {
     TopologyFiles files;
     files.write("t.toml", "[update]\nverify = \"" + verify + "\"");
@@ -430,7 +438,10 @@ TEST_CASE("memory is audited every K updates, or never where K is more than can 
   CHECK(update("audit:1").verify == config::Verify::digest);
   CHECK(update("audit:1").audit_every == 1);
   CHECK(update("audit:003").audit_every == 3);
-  CHECK(update("audit:99999999999999999999999").audit_every == std::numeric_limits<std::uint64_t>::max());
+  CHECK(update("audit:18446744073709551615").audit_every == std::numeric_limits<std::uint64_t>::max());
+  CHECK(errors_of("[update]\nverify = \"audit:18446744073709551616\"") ==
+        "t.toml:2: update.verify: \"audit:18446744073709551616\" would never audit: more updates than can be counted "
+        "(the most is 18446744073709551615); use \"digest\" to have no audits");
 }
 
 TEST_CASE("a mesh of too many ranks is refused") {
@@ -453,12 +464,12 @@ mesh = [["tp", 0]]
         "t.toml:3: update.stal: unknown key; did you mean \"stall\"?\n"
         "t.toml:5: telemetry.trace: must be a string, not an integer\n"
         "t.toml:7: actors.differ.count: 0 is not between 1 and 1024\n"
-        "t.toml:7: actors.differ.affinity: not supported yet\n"
+        "t.toml:7: actors.differ.affinity: not supported yet: Differs run where the system schedules them\n"
         "t.toml:9: trainer.mesh: axis 0: \"tp\" has size 0; the least is 1\n"
         "--set actors.applier.overflow=in-place: actors.applier.overflow: \"in-place\" is not supported yet; use "
-        "\"fail\"\n"
-        "--set nonsense.key=1: nonsense: unknown key; known here: trainer, worker, transport, update, actors, "
-        "telemetry, include");
+        "\"fail\" (an update that does not fit actors.applier.stage is refused)\n"
+        "--set nonsense.key=1: nonsense: unknown key; known here: include, trainer, worker, transport, update, "
+        "actors, telemetry");
   CHECK(load_text(text).error().code == Code::invalid_topology);
 }
 
@@ -483,6 +494,14 @@ TEST_CASE("letters that are not ASCII are refused in bare text, where toml++ 3.3
   }
   CHECK(
     load_text("\xef\xbb\xbf[worker] # \xc3\xa9\nunused = [\"\xc3\xa9\", '\xef\xbb\xbe', \"\"\"\n\xc3\xa9\"\"\"]\n"));
+}
+
+TEST_CASE("a device is no topology, however empty it is") {
+  for (const char* device : {"/dev/null", "/dev/zero"}) {
+    const auto loaded = load(device);
+    REQUIRE_FALSE(loaded);
+    CHECK(loaded.error().message == fmt::format("{}: is a device, not a file that has a topology", device));
+  }
 }
 
 TEST_CASE("a file that cannot be read is named") {

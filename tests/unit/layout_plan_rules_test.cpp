@@ -289,6 +289,25 @@ TEST_CASE("a long list of errors ends with their number", "[layout][plan]") {
   CHECK(message.find("slot.149\"") == std::string::npos);
 }
 
+TEST_CASE("a slot that is listed as unused by its name and read all the same is refused", "[layout][plan]") {
+  const auto four_each = [](const std::vector<std::string>& names) {
+    Process process;
+    for (const std::string& name : names)
+      process.parameter(name, {4}).slot(name, {4}).region(0, {{{0, 4, 0, 1}}});
+    return process;
+  };
+  const Declaration rank = four_each({"a", "b", "mtp.x"}), worker = four_each({"a", "mtp.x"});
+  plan_of({rank}, {worker}, {"b"});
+  plan_of({rank}, {worker}, {"*"}); // a pattern may match what is read beside what is not
+  plan_of({rank}, {worker}, {"b", "mtp.*", "vision.*"});
+  const std::string message = refusal({rank}, {worker}, {"a", "b", "mtp.x"});
+  check_names(message, {"worker.unused lists slot \"a\"", "worker 0 in its parameter \"a\"",
+                        "worker.unused lists slot \"mtp.x\""});
+  CHECK(message.find("\"b\"") == std::string::npos);
+  // A part may be read, and the rest listed.
+  plan_of({whole("a", {4, 6})}, {part("a", {4, 6}, 1, 0, 3)}, {"a"});
+}
+
 TEST_CASE("a slot that no worker reads must be listed as unused", "[layout][plan]") {
   Process rank = whole("a", {4});
   rank.parameter("model.layers.7.bias", {2}).slot("model.layers.7.bias", {2}).region(0, {{{0, 2, 0, 1}}});

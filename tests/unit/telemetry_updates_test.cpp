@@ -35,6 +35,7 @@ Caps roomy() {
   caps.largest_piece = 50;
   caps.inflight = 1000;
   caps.max_round = 1000;
+  caps.flush_cap = 1072;
   caps.flush_payload = 1000;
   return caps;
 }
@@ -198,6 +199,7 @@ TEST_CASE("a cap that serialises is named with what would do, once") {
   }
   SECTION("flushes that hold less than a round") {
     Caps caps = roomy();
+    caps.flush_cap = 172;
     caps.flush_payload = 100;
     WarningWatch watch(caps);
     Facts facts = update(1, 10);
@@ -206,7 +208,11 @@ TEST_CASE("a cap that serialises is named with what would do, once") {
     facts.gather_queue_peak = 180; // both flushes hold it
     CHECK(watch.update_over(facts, ++own).empty());
     facts.gather_queue_peak = 700;
-    CHECK(kinds(watch.update_over(facts, ++own)) == Kinds{"cap_flush_bucket"});
+    const auto warned = watch.update_over(facts, ++own);
+    REQUIRE(kinds(warned) == Kinds{"cap_flush_bucket"});
+    // In bytes of the key, as it was written and as it should be: with the header that each flush has.
+    CHECK_THAT(warned[0].text, test::starts_with("actors.flush_bucket.cap = 172 B serialises"));
+    CHECK_THAT(warned[0].text, test::contains("573 B would hold a round"));
     CHECK(watch.update_over(facts, ++own).empty());
   }
 }

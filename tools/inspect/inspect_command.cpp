@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -32,6 +33,17 @@ struct Flush {
   std::vector<Piece> pieces;
 };
 
+/// How every frame starts (src/wire/FORMAT.md). read_header() checks it too, and then speaks of a peer.
+bool has_magic(std::span<const std::byte> bytes) {
+  constexpr std::array magic{std::byte{'D'}, std::byte{'L'}, std::byte{'T'}, std::byte{'W'}};
+  return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
+}
+
+/// 8 bytes of a header's length, and a JSON object.
+bool looks_like_safetensors(std::span<const std::byte> bytes) {
+  return bytes.size() > 8 && bytes[8] == std::byte{'{'};
+}
+
 /// Reads and checks everything that does not take the blocks of a session.
 Result<Flush> read_flush(const std::string& path) {
   std::error_code unknown;
@@ -43,6 +55,11 @@ Result<Flush> read_flush(const std::string& path) {
   if (!file || file.bad())
     return fail(Code::invalid_input, "{}: cannot be read", path);
   const auto bytes = std::as_bytes(std::span(text));
+  if (!has_magic(bytes) && !bytes.empty())
+    return fail(Code::invalid_input,
+                "{}: is no flush, which starts with \"DLTW\" and is a file of `replay "
+                "--keep-flushes`{}",
+                path, looks_like_safetensors(bytes) ? "; it looks like a safetensors file, which `diff` reads" : "");
   if (bytes.size() < wire::header_bytes)
     return fail(Code::invalid_input, "{}: {} bytes are no flush: its header has {}", path, bytes.size(),
                 wire::header_bytes);

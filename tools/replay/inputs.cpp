@@ -1,6 +1,7 @@
 #include "inputs.hpp"
 
 #include "layout/problems.hpp"
+#include "layout/some_elements.hpp"
 
 #include <map>
 #include <set>
@@ -119,6 +120,8 @@ Result<std::vector<checkpoint::Checkpoint>> open_checkpoints(std::span<const std
       problems.add(std::move(file).error());
       continue;
     }
+    if (file->tensors().empty())
+      problems.add(Code::invalid_input, "{}: has no tensors, so there is nothing to do", path);
     if (!files.empty())
       compare_tensors(files.front(), *file, problems);
     opened.emplace(path, files.size());
@@ -147,8 +150,8 @@ Result<AgreedLayout> compile_layout(const Sides& sides, const checkpoint::Checkp
   }
   if (auto known = check_names(sides.worker, *workers, *catalogue); !known)
     problems.add(known.error());
-  auto plan =
-    layout::compile_plan(*ranks, *workers, sides.topology.worker.unused, sides.topology.actors.gather_queue.window);
+  auto plan = layout::some_elements(
+    layout::compile_plan(*ranks, *workers, sides.topology.worker.unused, sides.topology.actors.gather_queue.window));
   if (!plan)
     problems.add(plan.error());
   if (problems.any())

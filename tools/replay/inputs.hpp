@@ -26,8 +26,8 @@ struct Sides {
 [[nodiscard]] Result<Sides> open_sides(const std::string& topology, std::span<const std::string> overrides);
 
 /// Opens the checkpoints, one a version, each a file, an index or a folder (see Checkpoint::open); a path given twice
-/// is opened once. Requires at least one path. Fails, naming path and tensor, on what is no checkpoint and on tensors
-/// whose names, dtypes or shapes differ from the first one's.
+/// is opened once. Requires at least one path. Fails, naming path and tensor, on what is no checkpoint, on one without
+/// tensors, and on tensors whose names, dtypes or shapes differ from the first one's.
 [[nodiscard]] Result<std::vector<checkpoint::Checkpoint>> open_checkpoints(std::span<const std::string> paths);
 
 /// What ranks and workers agree on at start-up.

@@ -672,8 +672,8 @@ void DeviceGatherRank::hear(StreamOwner::Ended& ended) {
   if (found == steps_.end())
     return;
   const StepProposed proposed = found->second.proposed;
-  end(found);
   if (!ended.how) {
+    end(found);
     if (!proposed.begins)
       notices_.emplace_back(SendFailed{proposed.round, ended.how.error()});
     return;
@@ -682,11 +682,12 @@ void DeviceGatherRank::hear(StreamOwner::Ended& ended) {
   if (proposed.begins) {
     const auto memory = owner_.free_memory();
     if (!memory)
-      return owner_.abort(memory.error());
+      return owner_.abort(memory.error()); // which ends the step, still in its window
     took = memory_before_ - std::min(*memory, memory_before_);
   } else {
     notices_.emplace_back(Sent{proposed.round});
   }
+  end(found);
   messages_.emplace_back(StepEnded{ended.epoch, ended.tag, took});
 }
 

@@ -285,6 +285,8 @@ private:
       done_ = operation.number;
     }
     stream_.clear();
+    if (enqueueing_ > 0)
+      enqueueing_ = UINT64_MAX; // it does not come any more
   }
 
   /// The first operation of the stream: transfers meet their other halves, then it ends.

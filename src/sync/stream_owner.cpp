@@ -24,7 +24,7 @@ Result<void> StreamOwner::close_window(std::uint64_t waiter) {
     return fail(Code::call_order, "a launch window is closed, and none is open");
   --windows_;
   closing_.push_back({waiter, last_hold_, {}});
-  if (state_ == State::aborting && held_up_to(last_hold_))
+  if (state_ == State::aborting)
     closing_.back().why = why_;
   settle_windows();
   return {};
@@ -38,12 +38,6 @@ std::optional<StreamOwner::Hold> StreamOwner::hold() {
 }
 
 void StreamOwner::release(Hold hold) {
-  if (!holds_.contains(hold))
-    return;
-  if (state_ == State::aborting) {
-    held_until_quiet_.insert(hold);
-    return;
-  }
   holds_.erase(hold);
   settle_windows();
 }
@@ -237,8 +231,6 @@ void StreamOwner::become_quiet() {
   state_ = State::idle;
   for (Slot& slot : slots_)
     slot.launched = false;
-  for (const Hold hold : std::exchange(held_until_quiet_, {}))
-    holds_.erase(hold);
   settle_windows();
 }
 

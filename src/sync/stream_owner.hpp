@@ -70,7 +70,7 @@ public:
   struct Lost {
     Failure why;
   };
-  /// Failed: what was held inside the window was aborted, or still runs on a device that is lost.
+  /// Failed: there was an abort meanwhile, or the device is lost, and work may still run on it.
   struct WindowClosed {
     std::uint64_t waiter = 0;
     Result<void> how;
@@ -146,7 +146,6 @@ private:
   std::uint64_t windows_ = 0;
   Hold last_hold_ = 0;
   std::set<Hold> holds_;
-  std::set<Hold> held_until_quiet_;
   std::vector<Closing> closing_;
   Failure why_; ///< the last abort, or what lost the device
   std::vector<Notice> notices_;

@@ -297,6 +297,32 @@ struct Root {
     id[15] = static_cast<std::byte>(last);
     return id;
   }
+
+  /// All ranks hold their windows, join, and send their first bytes. Returns the epoch.
+  std::uint64_t connect() {
+    if (!owner.window_is_open()) {
+      gather.open_window();
+      REQUIRE(gather.on(1, DeviceHello{"host-a, GPU 1", uuid(1)}));
+      REQUIRE(gather.on(2, DeviceHello{"host-b, GPU 0", uuid(2)}));
+    }
+    (void)gather.messages();
+    REQUIRE(gather.connect(1));
+    const auto proposed = gather.messages();
+    REQUIRE(proposed.size() == 2);
+    const auto [epoch, step, begins, round, bytes] = std::get<StepProposed>(proposed[0].message);
+    for (const std::uint32_t rank : {1u, 2u})
+      REQUIRE(gather.on(rank, StepAnswered{epoch, step, true, ""}));
+    device.joined = true;
+    device.reached_slots = {0};
+    gather.tick();
+    gather.tick();
+    for (const std::uint32_t rank : {1u, 2u})
+      REQUIRE(gather.on(rank, StepEnded{epoch, step, 0}));
+    REQUIRE(gather.ready());
+    (void)gather.messages();
+    (void)gather.notices();
+    return epoch;
+  }
 };
 
 } // namespace
@@ -351,6 +377,60 @@ TEST_CASE("a rank outside its launch window is named, and asked again until the 
   test::check_refused(std::get<DeviceGatherRoot::Connected>(told[0]).how, Code::timed_out,
                       {"rank 2 (host-b, GPU 0)", "outside a launch window"});
   CHECK(root.device.calls.empty());
+}
+
+TEST_CASE("a round that a rank does not answer in time goes through host memory, and the rank is named") {
+  Root root;
+  const std::uint64_t epoch = root.connect();
+  REQUIRE(root.gather.gather(5, {{1, 8}, {2, 9}}));
+  const auto proposed = root.gather.messages();
+  REQUIRE(proposed.size() == 2);
+  const auto step = std::get<StepProposed>(proposed[0].message).step;
+  REQUIRE(root.gather.on(1, StepAnswered{epoch, step, true, ""}));
+  for (int i = 0; i < 5; ++i)
+    root.gather.tick();
+  CHECK(root.gather.notices().empty());
+  root.gather.tick();
+  const auto told = root.gather.notices();
+  REQUIRE(told.size() == 1);
+  const auto& host = std::get<DeviceGatherRoot::ThroughHost>(told[0]);
+  CHECK(host.round == 5);
+  CHECK_THAT(host.why, test::contains("rank 2 (host-b, GPU 0)"));
+  CHECK(host.why.find("rank 1") == std::string::npos);
+  const auto cancelled = root.gather.messages();
+  REQUIRE(cancelled.size() == 2);
+  CHECK(std::get<StepCancelled>(cancelled[0].message).step == step);
+  REQUIRE(root.gather.on(2, StepAnswered{epoch, step, true, ""})); // late: nothing is launched
+  root.gather.tick();
+  CHECK(root.gather.messages().empty());
+  CHECK(root.gather.ready());
+}
+
+TEST_CASE("what is said of an epoch that has ended does not touch the next one") {
+  Root root;
+  const std::uint64_t first = root.connect();
+  root.gather.abort({Code::peer_failed, "called off"});
+  root.device.is_quiet = true;
+  root.gather.tick();
+  const std::uint64_t second = root.connect();
+  REQUIRE(second > first);
+  REQUIRE(root.gather.on(1, EpochAborted{first, {Code::peer_failed, "late news"}}));
+  CHECK(root.gather.ready());
+  CHECK(root.owner.state() == State::ready);
+  REQUIRE(root.gather.on(1, EpochAborted{second, {Code::peer_failed, "news"}}));
+  CHECK_FALSE(root.gather.ready());
+
+  Scripted device;
+  StreamOwner owner(device, 1, {50, 50, 50});
+  std::vector<std::byte> memory(64);
+  DeviceGatherRank rank(owner, {memory}, {"host-b", Root::uuid(3)}, 2, 3, {50});
+  rank.open_window();
+  REQUIRE(rank.on(StepProposed{7, 1, true, 0, warm_up_bytes}));
+  REQUIRE(rank.on(StepGo{7, 1, {}}));
+  REQUIRE(rank.on(EpochAborted{6, {Code::peer_failed, "late news"}}));
+  CHECK(owner.state() == State::beginning);
+  REQUIRE(rank.on(EpochAborted{7, {Code::peer_failed, "news"}}));
+  CHECK(owner.state() == State::aborting);
 }
 
 TEST_CASE("without a communicator a round goes through host memory, and one without bytes goes nowhere") {

@@ -55,9 +55,8 @@ TEST_CASE("parameters on a device are refused where they are handed over, and ch
   const std::string path =
     (std::filesystem::temp_directory_path() / ("deltawire-device-memory-" + std::to_string(::getpid()) + ".toml"))
       .string();
-  std::ofstream(path)
-    << "[transport]\nmaster = \"127.0.0.1:1\"\n[actors]\ngather_queue = { transport = \"inproc\" }\n"
-       "sender = { transport = \"inproc\" }\n";
+  std::ofstream(path) << "[transport]\nmaster = \"127.0.0.1:1\"\n[actors]\ngather_queue = { transport = \"inproc\" }\n"
+                         "sender = { transport = \"inproc\" }\n";
   Publisher publisher = Publisher::open(path, {.rank = 0, .world = 1});
   Subscriber subscriber = Subscriber::open(path, {.worker = 0});
   std::remove(path.c_str());

@@ -1,5 +1,7 @@
 #include "actors/opening.hpp"
 
+#include "kernels/cuda/pointer.hpp"
+
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -28,6 +30,15 @@ void require_port(const std::string& master, config::TransportKind kind, bool ad
       fmt::format("transport.master: {}: port 0 is for one command that starts all processes: give a port that every "
                   "process knows",
                   master));
+}
+
+void require_host_memory(const std::string& call, const void* memory) {
+  if (const auto device = kernels::cuda::device_of(memory))
+    throw Error(
+      Code::unsupported,
+      fmt::format("{}: its memory is of GPU {}, and sessions read and write memory of the host only: hand over "
+                  "a copy there",
+                  call, *device));
 }
 
 std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology, const std::string& process) {

@@ -30,6 +30,9 @@ template <class T>
 /// A master without a port can only be found by who made its listening socket: by hand it is an error. Throws.
 void require_port(const std::string& master, config::TransportKind kind, bool adopted);
 
+/// Refuses memory of a GPU: sessions read and write with the CPU. `call` as messages name it. Throws.
+void require_host_memory(const std::string& call, const void* memory);
+
 /// Enabled when the topology names a trace file.
 [[nodiscard]] std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology,
                                                                  const std::string& process);

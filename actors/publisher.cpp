@@ -239,6 +239,7 @@ void Publisher::add(Tensor tensor) {
   for (const actors::HeldTensor& held : self.setup->tensors)
     if (held.tensor.name == tensor.name)
       throw Error(Code::invalid_argument, fmt::format("add('{}'): added already", tensor.name));
+  actors::require_host_memory(fmt::format("add('{}')", tensor.name), tensor.data);
   actors::HeldTensor held;
   held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.full_shape), std::move(tensor.strides), {}};
   if (tensor.flat_begin.has_value() != tensor.flat_end.has_value())
@@ -422,6 +423,7 @@ void Publisher::rebind(const std::string& name, const void* data) {
   const auto* bytes = static_cast<const std::byte*>(data);
   if (bytes == nullptr && found->data != nullptr)
     throw Error(Code::invalid_argument, fmt::format("rebind('{}'): data is null", name));
+  actors::require_host_memory(fmt::format("rebind('{}')", name), data);
   if (self.open && self.open->parts.sent(static_cast<std::uint32_t>(found - tensors.begin())))
     throw Error(Code::call_order, fmt::format("rebind('{}') after send() of it in the update to version {}: its memory "
                                               "may be read until captured()",

@@ -128,6 +128,7 @@ void Subscriber::bind(BoundTensor tensor) {
   for (const actors::HeldTensor& held : self.setup->tensors)
     if (held.tensor.name == tensor.name)
       throw Error(Code::invalid_argument, fmt::format("bind('{}'): bound already", tensor.name));
+  actors::require_host_memory(fmt::format("bind('{}')", tensor.name), tensor.data);
   actors::HeldTensor held;
   held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.shape), std::move(tensor.strides)};
   held.data = static_cast<std::byte*>(tensor.data);

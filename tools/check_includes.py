@@ -14,12 +14,12 @@ ROOMS = {
     "include/deltawire": set(),
     "src/layout": {"kernels"},
     "src/delta": {"kernels", "src/layout"},
-    "src/transport": set(),  # never knows what it carries
+    "src/transport": {"kernels"},  # never knows what it carries
     "src/wire": {"src/layout", "src/delta", "src/transport"},
     "src/checkpoint": {"src/layout"},
     "src/config": {"src/layout"},
     "src/telemetry": set(),
-    "src/sync": {"kernels", "src/layout", "src/delta", "src/wire"},
+    "src/sync": {"kernels", "src/layout", "src/delta", "src/wire", "src/transport"},
     "actors": {
         "kernels", "include/deltawire", "src/layout", "src/delta", "src/transport", "src/wire", "src/checkpoint",
         "src/config", "src/telemetry", "src/sync",

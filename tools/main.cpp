@@ -17,6 +17,7 @@
 #include "top/top_command.hpp"
 
 #include "kernels/cuda/device.hpp"
+#include "transport/nccl_communicator.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -225,8 +226,11 @@ ExitStatus usage_error(const std::string& message) {
 std::string version_text() {
   const deltawire::kernels::cuda::Devices devices = deltawire::kernels::cuda::find_devices();
   std::string text = "deltawire " + std::string(deltawire::library_version());
-  if (!devices.libraries.empty())
+  if (!devices.libraries.empty()) {
+    const deltawire::transport::Nccl nccl = deltawire::transport::find_nccl();
     text += "\nbuilt with " + devices.libraries;
+    text += nccl.version.empty() ? "\nno NCCL: " + nccl.why_none : "\nNCCL " + nccl.version;
+  }
   if (devices.found.empty())
     text += "\nno GPU: " + devices.why_none;
   for (const deltawire::kernels::cuda::Device& device : devices.found)

@@ -137,7 +137,7 @@ struct Tensor {
   std::string name;                     ///< as the topology knows it
   DType dtype = DType::bf16;            ///< of the memory
   std::vector<std::int64_t> full_shape; ///< unsharded, elements a dim
-  const void* data = nullptr;           ///< this rank's shard; may be null when the shard is empty
+  const void* data = nullptr;           ///< this rank's shard, on the host; may be null when the shard is empty
   std::vector<std::int64_t> strides{};  ///< of the shard, in elements; empty: row-major
   /// Both or neither, and only where the placement has a flat cut ("fsdp:flat"): this rank holds the elements
   /// flat_begin to flat_end, row-major, of what the other cuts leave, instead of the topology's equal intervals. For a
@@ -318,7 +318,7 @@ struct BoundTensor {
   std::string name;                    ///< as the topology knows it
   DType dtype = DType::bf16;           ///< of the memory
   std::vector<std::int64_t> shape;     ///< this worker's shard
-  void* data = nullptr;                ///< this worker's shard; may be null when it is empty
+  void* data = nullptr;                ///< this worker's shard, on the host; may be null when it is empty
   std::vector<std::int64_t> strides{}; ///< in elements; empty: row-major
 };
 

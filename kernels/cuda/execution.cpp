@@ -15,6 +15,17 @@ cudaEvent_t event_of(void* handle) {
   return static_cast<cudaEvent_t>(handle);
 }
 
+/// What a question that does not wait was answered.
+Outcome answer_of(cudaError_t error, const char* attempt, bool& done) {
+  done = error == cudaSuccess;
+  if (error != cudaErrorNotReady)
+    return outcome_of(error, attempt);
+  // No error: whoever asks for the last one next is not to get it.
+  if (cudaPeekAtLastError() == cudaErrorNotReady)
+    cudaGetLastError();
+  return {};
+}
+
 } // namespace
 
 Outcome outcome_of(int error, const char* attempt) {
@@ -26,6 +37,11 @@ Outcome outcome_of(int error, const char* attempt) {
 
 Outcome use_device(int device) {
   return outcome_of(cudaSetDevice(device), "choosing a device");
+}
+
+Outcome free_memory(std::size_t& bytes) {
+  std::size_t all = 0;
+  return outcome_of(cudaMemGetInfo(&bytes, &all), "asking a device for its free memory");
 }
 
 Stream::~Stream() {
@@ -55,6 +71,10 @@ Outcome Stream::open() {
 
 Outcome Stream::wait() {
   return outcome_of(cudaStreamSynchronize(stream_of(handle_)), "work of a stream");
+}
+
+Outcome Stream::idle(bool& done) const {
+  return answer_of(cudaStreamQuery(stream_of(handle_)), "work of a stream", done);
 }
 
 Outcome Stream::wait_for(const Event& event) {
@@ -124,6 +144,10 @@ Outcome Event::record(const Stream& stream) {
 
 Outcome Event::wait() {
   return outcome_of(cudaEventSynchronize(event_of(handle_)), "work before an event");
+}
+
+Outcome Event::reached(bool& done) const {
+  return answer_of(cudaEventQuery(event_of(handle_)), "work before an event", done);
 }
 
 Outcome Event::seconds_since(const Event& earlier, double& seconds) const {

@@ -21,6 +21,9 @@ struct [[nodiscard]] Outcome {
 /// Makes `device` the one that this thread's next objects are made on.
 Outcome use_device(int device);
 
+/// Bytes of the thread's current device that nobody has taken.
+Outcome free_memory(std::size_t& bytes);
+
 class Event;
 
 /// Work in order. It waits for no other stream, the default one included, but where wait_for() says so.
@@ -38,6 +41,9 @@ public:
 
   /// Until all that was queued is done.
   Outcome wait();
+
+  /// Whether that is so, without waiting.
+  Outcome idle(bool& done) const;
 
   /// What is queued from now on waits for the event, if that was recorded; the caller does not.
   Outcome wait_for(const Event& event);
@@ -96,6 +102,8 @@ public:
   Outcome open();
   Outcome record(const Stream& stream);
   Outcome wait();
+  /// Whether the work before it is done, without waiting.
+  Outcome reached(bool& done) const;
   /// Seconds on the device from `earlier` to this one, both of which have been waited for.
   Outcome seconds_since(const Event& earlier, double& seconds) const;
 

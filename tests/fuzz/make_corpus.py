@@ -818,7 +818,28 @@ def round_trips():
     bad("piece_round_trip", "too-large", trip(6, shape=8, changes=steps))
 
 
+def device_handles():
+    def handle(device=bytes(range(1, 17)), driver=bytes(range(64)), offset=512, size=4096):
+        return bytes(device) + bytes(driver) + u64(offset, size)
+
+    good("device_handle", "usual", handle())
+    good("device_handle", "whole", handle(offset=0, size=2**48))
+    good("device_handle", "last-byte", handle(offset=2**48 - 1, size=1))
+    good("device_handle", "one-bit-device", handle(device=bytes(15) + b"\x01"))
+    good("device_handle", "one-bit-driver", handle(driver=b"\x80" + bytes(63)))
+    bad("device_handle", "empty", b"")
+    bad("device_handle", "short", handle()[:-1])
+    bad("device_handle", "long", handle() + b"\0")
+    bad("device_handle", "no-device", handle(device=bytes(16)))
+    bad("device_handle", "no-driver", handle(driver=bytes(64)))
+    bad("device_handle", "no-size", handle(size=0))
+    bad("device_handle", "past-end", handle(offset=1, size=2**48))
+    bad("device_handle", "offset-past-end", handle(offset=2**48, size=1))
+    bad("device_handle", "sum-wraps", handle(offset=2**64 - 1, size=2))
+    bad("device_handle", "size-wraps", handle(offset=2, size=2**64 - 1))
+
+
 if __name__ == "__main__":
     for write in (addresses, units, patterns, placements, maps, topologies, safetensors, indexes, frames, messages, tiles, pieces,
-                  compressed_pieces, round_trips):
+                  compressed_pieces, round_trips, device_handles):
         write()

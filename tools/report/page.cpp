@@ -118,7 +118,7 @@ std::string tiles(const Run& run) {
               fmt::format("updates, {} of them {}", seeds, seeds == 1 ? "a seed" : "seeds"));
   out += tile(fmt::format("{:.2f} %", 100 * median(of_deltas(run, density))), "changed in an update (median)");
   out += tile(bytes(median(sent)), seeds > 0 && seed > 0 && !sent.empty()
-                                     ? fmt::format("on the wire for an update (median), {:.1f} % of a seed",
+                                     ? fmt::format("on the wire for an update (median), {:.1f}\u00a0% of a seed",
                                                    100 * median(sent) / (seed / static_cast<double>(seeds)))
                                      : "on the wire for an update (median)");
   out += tile(duration(median(of_deltas(run, [](const Update& u) { return u.committed_s; }))),
@@ -378,7 +378,13 @@ std::string gantt(const Window& window, const std::vector<Span>& spans) {
   for (const auto& [lane, list] : lanes) {
     out += fmt::format("<text class=\"name\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", left - 8, y + 12,
                        escaped(lane));
-    for (const Span* span : list) {
+    // What lies behind first: blocked, then time under way, then work.
+    std::vector<const Span*> layered = list;
+    std::stable_sort(layered.begin(), layered.end(), [](const Span* a, const Span* b) {
+      const auto layer = [](const Span* span) { return span->name == "blocked" ? 0 : is_around(span->name) ? 1 : 2; };
+      return layer(a) < layer(b);
+    });
+    for (const Span* span : layered) {
       const double begin = x_of(span->begin_ns), end = x_of(span->end_ns);
       const bool around = is_around(span->name);
       out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"var(--{})\"{}>"

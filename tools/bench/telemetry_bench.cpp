@@ -21,6 +21,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -101,10 +102,10 @@ private:
   std::jthread thread_; ///< ends first
 };
 
-/// Of all threads of this process.
-double processor_seconds() {
+/// CLOCK_PROCESS_CPUTIME_ID: of all threads of this process; CLOCK_THREAD_CPUTIME_ID: of this one.
+double processor_seconds(clockid_t whose) {
   timespec time;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  clock_gettime(whose, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
@@ -118,9 +119,9 @@ struct Pair {
 };
 
 Result<Cost> timed(UpdateSession& session, const ModelPlan& plan, const std::byte* weights) {
-  const double before = processor_seconds();
+  const double before = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
   auto update = session.update();
-  const double processor = processor_seconds() - before;
+  const double processor = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - before;
   if (!update)
     return pass_on(std::move(update));
   for (std::uint32_t worker = 0; worker < plan.shape().workers; ++worker)
@@ -143,7 +144,7 @@ Result<double> messages_of(const config::Address& address) {
   return messages;
 }
 
-/// Seconds that metering takes for a message, beside what it meters.
+/// Processor time that metering takes for a message, beside what it meters, seconds.
 double metering_of_a_message() {
   constexpr std::size_t messages = 100'000;
   const auto registry = std::make_shared<telemetry::Registry>(telemetry::Labels{{"rank", "0"}});
@@ -155,10 +156,10 @@ double metering_of_a_message() {
   const auto message = meter.message("Message");
   std::vector<double> seconds;
   for (int round = 0; round < 5; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
     for (std::size_t i = 0; i < messages; ++i)
       meter.end(message, meter.begin(0), 1);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    seconds.push_back(processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin);
   }
   return median(std::move(seconds)) / messages;
 }
@@ -167,29 +168,41 @@ double metering_of_a_message() {
 struct Asides {
   double messages = 0; ///< of an update
   std::size_t scrapes = 0;
-  bool served = false;
 };
 
-Result<std::vector<Pair>> run_pairs(const UpdateSettings& settings, const ModelPlan& plan, std::byte* weights,
-                                    const ScratchFolder& folder, Asides& asides) {
-  const auto topology = folder.write("bench.toml", plan.topology());
-  if (!topology)
-    return tl::make_unexpected(topology.error());
-  const EndpointWatch watch;
-  auto off = UpdateSession::open(plan, weights, *topology, settings.overrides);
-  if (!off)
-    return pass_on(std::move(off));
+/// Two sessions over the same weights, one with telemetry.
+struct Sessions {
+  std::unique_ptr<UpdateSession> off, on;
+};
+
+/// `on_first`: which of them takes its memory first.
+Result<Sessions> open_sessions(const UpdateSettings& settings, const ModelPlan& plan, const std::byte* weights,
+                               const std::string& topology, bool on_first) {
   std::vector<std::string> overrides = settings.overrides;
-  overrides.push_back("telemetry.trace=" + *topology + ".json");
-  asides.served = telemetry::can_serve();
-  if (asides.served)
+  overrides.push_back("telemetry.trace=" + topology + ".json");
+  if (telemetry::can_serve())
     overrides.emplace_back("telemetry.prometheus=127.0.0.1:0");
-  auto on = UpdateSession::open(plan, weights, *topology, overrides);
-  if (!on)
-    return pass_on(std::move(on));
+  Sessions sessions;
+  for (const bool with : {on_first, !on_first}) {
+    auto session = UpdateSession::open(plan, weights, topology, with ? overrides : settings.overrides);
+    if (!session)
+      return pass_on(std::move(session));
+    (with ? sessions.on : sessions.off) = std::move(*session);
+  }
+  return sessions;
+}
+
+/// Goes on with the weights as they are: `changes` counts what was done to them so far.
+Result<void> run_pairs(const UpdateSettings& settings, const ModelPlan& plan, std::byte* weights,
+                       const std::string& topology, bool on_first, std::size_t runs, std::size_t& changes,
+                       std::vector<Pair>& pairs, Asides& asides) {
+  const EndpointWatch watch;
+  auto sessions = open_sessions(settings, plan, weights, topology, on_first);
+  if (!sessions)
+    return pass_on(std::move(sessions));
   std::optional<config::Address> address;
   std::optional<Scraper> scraper;
-  if (asides.served) {
+  if (telemetry::can_serve()) {
     auto parsed = config::parse_address(watch.address());
     if (!parsed)
       return fail(Code::internal, "metrics are served at \"{}\": {}", watch.address(), parsed.error().message);
@@ -197,12 +210,11 @@ Result<std::vector<Pair>> run_pairs(const UpdateSettings& settings, const ModelP
     scraper.emplace(*address);
   }
 
-  std::vector<Pair> pairs;
   double before = 0;
   constexpr std::size_t idle_pairs = 2; // the seed, and one that warms up
-  for (std::size_t number = 0; number < settings.runs + idle_pairs; ++number) {
+  for (std::size_t number = 0; number < runs + idle_pairs; ++number) {
     if (number > 0)
-      (void)change_weights(plan, weights, settings.densities.front() / 100, settings.spread, number);
+      (void)change_weights(plan, weights, settings.densities.front() / 100, settings.spread, ++changes);
     if (number == idle_pairs && address) {
       const auto messages = messages_of(*address);
       if (!messages)
@@ -212,7 +224,7 @@ Result<std::vector<Pair>> run_pairs(const UpdateSettings& settings, const ModelP
     Pair pair;
     for (const bool first : {true, false}) {
       const bool with = first == (number % 2 == 0);
-      auto cost = timed(with ? **on : **off, plan, weights);
+      auto cost = timed(with ? *sessions->on : *sessions->off, plan, weights);
       if (!cost)
         return pass_on(std::move(cost));
       (with ? pair.on : pair.off) = *cost;
@@ -224,17 +236,15 @@ Result<std::vector<Pair>> run_pairs(const UpdateSettings& settings, const ModelP
     const auto messages = messages_of(*address);
     if (!messages)
       return tl::make_unexpected(messages.error());
-    asides.messages = (*messages - before) / static_cast<double>(settings.runs);
-    asides.scrapes = scraper->scrapes();
+    asides.messages = (*messages - before) / static_cast<double>(runs);
+    asides.scrapes += scraper->scrapes();
     if (const auto failure = scraper->failure())
       return tl::make_unexpected(*failure);
     scraper.reset();
   }
-  if (auto closed = (*off)->close(); !closed)
-    return pass_on(std::move(closed));
-  if (auto closed = (*on)->close(); !closed)
-    return pass_on(std::move(closed));
-  return pairs;
+  if (auto closed = sessions->off->close(); !closed)
+    return closed;
+  return sessions->on->close();
 }
 
 /// Weights, and a snapshot and workers of each session.
@@ -261,7 +271,7 @@ Row row_of(const UpdateSettings& settings, double bytes, const std::vector<Pair>
   Row row{
     fmt::format("{} ranks to {} workers", settings.shape.ranks, settings.shape.workers),
     fmt::format("{:g} % changed{}", settings.densities.front(),
-                asides.served ? "" : ", no metrics endpoint in this build"),
+                telemetry::can_serve() ? "" : ", no metrics endpoint in this build"),
     usable_cores(),
     bytes / on,
     {{"telemetry off", bytes / off, median(all([](const Pair& pair) { return pair.off.seconds / pair.on.seconds; }))}}};
@@ -279,9 +289,10 @@ Row row_of(const UpdateSettings& settings, double bytes, const std::vector<Pair>
   add_ratio("update", true, [](const Cost& cost) { return cost.seconds; });
   add_ratio("processor", false, [](const Cost& cost) { return cost.processor; });
   const double metering = metering_of_a_message();
+  const double processor = median(all([](const Pair& pair) { return pair.off.processor; }));
   row.figures.push_back({"metering", "messages", "an update", asides.messages});
   row.figures.push_back({"metering", "a message", "ns", 1e9 * metering});
-  row.figures.push_back({"metering", "of an update", "%", percent * metering * asides.messages / off, true});
+  row.figures.push_back({"metering", "of an update", "%", percent * metering * asides.messages / processor, true});
   row.figures.push_back({"pairs", "updates", "x", static_cast<double>(pairs.size())});
   row.figures.push_back({"pairs", "scrapes", "x", static_cast<double>(asides.scrapes)});
   return row;
@@ -320,11 +331,18 @@ Result<Report> telemetry_bench(const BenchOptions& options) {
     const auto folder = ScratchFolder::make();
     if (!folder)
       return tl::make_unexpected(folder.error());
+    const auto topology = folder->write("bench.toml", plan.topology());
+    if (!topology)
+      return tl::make_unexpected(topology.error());
     Asides asides;
-    const auto pairs = run_pairs(settings, plan, weights.data(), *folder, asides);
-    if (!pairs)
-      return tl::make_unexpected(pairs.error());
-    report.rows.push_back(row_of(settings, static_cast<double>(plan.bytes()), *pairs, asides));
+    std::vector<Pair> pairs;
+    std::size_t changes = 0;
+    // Half of the pairs each: memory that comes first may be better memory.
+    const std::size_t half = (settings.runs + 1) / 2;
+    for (const bool on_first : {false, true})
+      if (auto ran = run_pairs(settings, plan, weights.data(), *topology, on_first, half, changes, pairs, asides); !ran)
+        return pass_on(std::move(ran));
+    report.rows.push_back(row_of(settings, static_cast<double>(plan.bytes()), pairs, asides));
   }
   return report;
 }

@@ -12,9 +12,9 @@
 namespace deltawire::bench {
 
 /// Two sessions share the trainer's weights: each change of these is published by one and then by the other, the order
-/// turning from pair to pair, so that what slows the machine down meets both. Every update is compared with the
-/// weights. What only a build without telemetry would save, the metering of messages, is measured by itself. Fails as
-/// update_bench() does.
+/// turning from pair to pair, so that what slows the machine down meets both; halfway new sessions are opened, in the
+/// other order. Every update is compared with the weights. What only a build without telemetry would save, the metering
+/// of messages, is measured by itself. Fails as update_bench() does.
 [[nodiscard]] Result<Report> telemetry_bench(const BenchOptions& options);
 
 /// The bounds of a confidence interval of the median that assumes nothing of the distribution: the narrowest two of the

@@ -1,5 +1,6 @@
 #include "actors/applier.hpp"
 
+#include "actors/arrows.hpp"
 #include "actors/metered.hpp"
 #include "sync/naming.hpp"
 #include "telemetry/log.hpp"
@@ -229,7 +230,7 @@ void flush(Self self, const FrameArrived& frame) {
   state.work->recorder->span(state.lane, "stage", begin, end,
                              {{"sequence", static_cast<std::int64_t>(header.sequence)},
                               {"bytes", static_cast<std::int64_t>(header.payload_bytes)}},
-                             {.in = telemetry::flow_number({header.delivery, state.work->worker, header.sequence})});
+                             {.in = arrow::frame(header.delivery, state.work->worker, header.sequence)});
   state.control->send(wire::FlushStaged{header.delivery, header.sequence, header.payload_bytes}, header.delivery);
   verify_if_complete(self);
 }

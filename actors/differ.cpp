@@ -1,5 +1,6 @@
 #include "actors/differ.hpp"
 
+#include "actors/arrows.hpp"
 #include "actors/metered.hpp"
 
 #include <map>
@@ -142,15 +143,18 @@ DifferActor::behavior_type differ(DifferActor::stateful_pointer<DifferState> sel
       worked.begin_ns = begin.time_since_epoch().count();
       worked.end_ns = end.time_since_epoch().count();
       worked.encoded = pieces.bytes.size();
+      const std::uint64_t gather =
+        task.hand_out.work == Work::catch_up ? sync::catch_up_gather_of(task.version) : sync::gather_of(task.version);
+      const bool handed_on = task.hand_out.work != Work::capture && worked.encoded > 0;
       state.work->recorder->span(state.lane, name_of(task.hand_out.work), begin, end,
                                  {{"version", static_cast<std::int64_t>(task.version)},
                                   {"chunk", task.hand_out.chunk},
                                   {"changed", static_cast<std::int64_t>(worked.changed)},
-                                  {"bytes", static_cast<std::int64_t>(worked.encoded)}});
+                                  {"bytes", static_cast<std::int64_t>(worked.encoded)}},
+                                 {.out = handed_on ? arrow::chunk(state.work->rank, gather, task.hand_out.chunk) : 0});
       if (task.hand_out.work != Work::capture) {
         auto chunk = std::make_shared<sync::EncodedChunk>();
-        chunk->gather =
-          task.hand_out.work == Work::catch_up ? sync::catch_up_gather_of(task.version) : sync::gather_of(task.version);
+        chunk->gather = gather;
         chunk->chunk = task.hand_out.chunk;
         chunk->bytes = std::move(pieces.bytes);
         chunk->ends = std::move(pieces.ends);

@@ -1,5 +1,6 @@
 #include "actors/flush_bucket.hpp"
 
+#include "actors/arrows.hpp"
 #include "actors/metered.hpp"
 
 namespace deltawire::actors {
@@ -44,7 +45,7 @@ void advance(Self self) {
       sealed.parts.push_back({part.route, std::make_shared<const Bytes>(std::move(part.payload)), part.pieces});
     state.work->recorder->span("rank 0: flush bucket", "seal", begin, telemetry::now(),
                                {{"flush", static_cast<std::int64_t>(sealed.sequence)}},
-                               {.out = telemetry::flow_number({sealed.gather, sealed.sequence})});
+                               {.out = arrow::flush(sealed.gather, sealed.sequence)});
     self->send(state.colleagues->sender, std::move(sealed));
   }
   if (state.gathered && state.assembly->finished()) {
@@ -65,9 +66,13 @@ FlushBucketActor::behavior_type flush_bucket(Self self, std::shared_ptr<RankWork
   FlushBucketState& initial = self->state;
   initial.work = std::move(work);
   initial.assembly = std::make_unique<sync::FlushAssembly>(cap, std::move(routes));
+  auto meter =
+    meter_of(*initial.work, "flush bucket", false, initial.work->counters.flush_bucket, "flush bucket", cap_of(cap, 2));
+  if (meter)
+    meter->block_when([self] { return self->state.assembly->blocked(); });
   return Metered{
     self,
-    meter_of(*initial.work, "flush bucket", false, initial.work->counters.flush_bucket, "flush bucket", cap_of(cap, 2)),
+    std::move(meter),
     [self](const GatherBegin& begin) {
       FlushBucketState& state = self->state;
       state.gather = begin.gather;
@@ -80,10 +85,16 @@ FlushBucketActor::behavior_type flush_bucket(Self self, std::shared_ptr<RankWork
     },
     [self](const RoundGathered& round) {
       FlushBucketState& state = self->state;
-      if (round.gather != state.gather)
-        return self->send(state.colleagues->gather_queue, RoundConsumed{round.pieces->size()});
-      state.assembly->add_round(std::move(*round.pieces));
-      advance(self);
+      const telemetry::TimePoint begin = telemetry::now();
+      const std::uint64_t bytes = round.pieces->size();
+      if (round.gather == state.gather) {
+        state.assembly->add_round(std::move(*round.pieces));
+        advance(self);
+      } else {
+        self->send(state.colleagues->gather_queue, RoundConsumed{bytes});
+      }
+      state.work->recorder->span("rank 0: flush bucket", "round", begin, telemetry::now(),
+                                 {{"bytes", static_cast<std::int64_t>(bytes)}}, {.in = round.arrow});
     },
     [self](const WindowGathered& window) {
       if (window.gather != self->state.gather)

@@ -1,5 +1,6 @@
 #include "actors/gather_queue.hpp"
 
+#include "actors/arrows.hpp"
 #include "actors/metered.hpp"
 #include "sync/agreement.hpp"
 
@@ -44,7 +45,13 @@ void share_arrived(Self self, std::uint32_t rank, std::uint64_t gather, std::uin
                                {{"from rank", rank},
                                 {"round", static_cast<std::int64_t>(round)},
                                 {"bytes", static_cast<std::int64_t>(pieces->size())}});
-  self->send(state.colleagues->flush_bucket, RoundGathered{gather, std::move(pieces)});
+  const std::uint64_t bytes = pieces->size();
+  const std::uint64_t onward = arrow::gathered(rank, gather, round);
+  self->send(state.colleagues->flush_bucket, RoundGathered{gather, std::move(pieces), onward});
+  state.work->recorder->span(
+    state.lane, "share", now, telemetry::now(),
+    {{"from rank", rank}, {"round", static_cast<std::int64_t>(round)}, {"bytes", static_cast<std::int64_t>(bytes)}},
+    {.in = rank == state.work->rank ? 0 : arrow::share(rank, gather, round), .out = onward});
 }
 
 /// Another rank: its share of a round, or an empty one, leaves.
@@ -62,11 +69,13 @@ void send_share(Self self, const wire::Grant& grant, Bytes share) {
   const auto begin = telemetry::now();
   state.ports.data[0]->send_data(
     header, std::make_shared<const Bytes>(std::move(share)),
-    [address, bytes, begin, work = state.work, lane = state.lane, round = grant.round](const Result<void>& sent) {
+    [address, bytes, begin, work = state.work, lane = state.lane, grant](const Result<void>& sent) {
       if (!sent)
         return; // the port reports its own end
-      work->recorder->span(lane, "send share", begin, telemetry::now(),
-                           {{"round", static_cast<std::int64_t>(round)}, {"bytes", static_cast<std::int64_t>(bytes)}});
+      work->recorder->span(
+        lane, "send share", begin, telemetry::now(),
+        {{"round", static_cast<std::int64_t>(grant.round)}, {"bytes", static_cast<std::int64_t>(bytes)}},
+        {.out = bytes == 0 ? 0 : arrow::share(work->rank, grant.gather, grant.round)});
       if (auto actor = caf::actor_cast<caf::actor>(address))
         caf::anon_send(actor, ShareSent{bytes});
     });
@@ -157,6 +166,22 @@ void offer(Self self, const wire::Offer& offer) {
   }
   if (ok(self, state.root->on_offer(0, offer)))
     advance_root(self);
+}
+
+/// A Differ's chunk: queued, and offered to the root.
+void take_chunk(Self self, sync::EncodedChunk& chunk) {
+  GatherQueueState& state = self->state;
+  const telemetry::TimePoint begin = telemetry::now();
+  const std::uint64_t bytes = chunk.bytes.size();
+  const std::uint64_t from = bytes == 0 ? 0 : arrow::chunk(state.work->rank, chunk.gather, chunk.chunk);
+  const std::uint32_t number = chunk.chunk;
+  if (state.rank->dropped(chunk.gather))
+    give_back(self, bytes);
+  else if (const auto ready = state.rank->add(std::move(chunk)))
+    offer(self, *ready);
+  if (bytes > 0)
+    state.work->recorder->span(state.lane, "queue", begin, telemetry::now(),
+                               {{"chunk", number}, {"bytes", static_cast<std::int64_t>(bytes)}}, {.in = from});
 }
 
 /// Root: a rank's capture has ended.
@@ -258,17 +283,17 @@ GatherQueueActor::behavior_type gather_queue(Self self, std::shared_ptr<RankWork
   initial.settings = settings;
   if (initial.root)
     schedule_tick(self);
+  auto meter = meter_of(*initial.work, "gather queue", false, initial.work->counters.gather_queue, "gather queue",
+                        cap_of(settings.max_round));
+  if (meter)
+    meter->block_when([self] {
+      const GatherQueueState& state = self->state;
+      return state.root ? state.root->blocked() : !state.waiting_grants.empty();
+    });
   return Metered{
     self,
-    meter_of(*initial.work, "gather queue", false, initial.work->counters.gather_queue, "gather queue",
-             cap_of(settings.max_round)),
-    [self](const ChunkEncoded& encoded) {
-      GatherQueueState& state = self->state;
-      if (state.rank->dropped(encoded.chunk->gather))
-        return give_back(self, encoded.chunk->bytes.size());
-      if (const auto ready = state.rank->add(std::move(*encoded.chunk)))
-        offer(self, *ready);
-    },
+    std::move(meter),
+    [self](const ChunkEncoded& encoded) { take_chunk(self, *encoded.chunk); },
     [self](const CaptureReported& reported) {
       GatherQueueState& state = self->state;
       if (state.work->chunks.empty())

@@ -169,6 +169,7 @@ struct ShareSent {
 struct RoundGathered {
   std::uint64_t gather = 0;
   SharedBytes pieces;
+  std::uint64_t arrow = 0; ///< of the trace; 0: none
 };
 struct WindowGathered {
   std::uint64_t gather = 0;

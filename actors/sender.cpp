@@ -1,5 +1,6 @@
 #include "actors/sender.hpp"
 
+#include "actors/arrows.hpp"
 #include "actors/metered.hpp"
 
 #include <algorithm>
@@ -62,7 +63,7 @@ void send_flush(Self self, const FlushSealed& flush) {
                                  {{"worker", w},
                                   {"sequence", static_cast<std::int64_t>(header.sequence)},
                                   {"flush", static_cast<std::int64_t>(flush.sequence)}},
-                                 {.out = telemetry::flow_number({header.delivery, w, header.sequence})});
+                                 {.out = arrow::frame(header.delivery, w, header.sequence)});
       ++state.flushes_sent[w];
       state.pieces_sent[w] += part.pieces;
     }
@@ -476,7 +477,7 @@ void carry_out(Self self, const sync::RootDelivery::Actions& actions) {
                                {{"flush", static_cast<std::int64_t>(state.flush_sequence)},
                                 {"version", static_cast<std::int64_t>(state.begun.version)},
                                 {"seed", state.plan.kind == wire::DeliveryKind::seed ? 1 : 0}},
-                               {.in = telemetry::flow_number({state.gather, state.flush_sequence})});
+                               {.in = arrow::flush(state.gather, state.flush_sequence)});
     self->send(state.colleagues->flush_bucket, FlushCredit{state.gather});
   }
   if (actions.over && state.asking == SenderState::Asking::for_matches)

@@ -258,9 +258,13 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
   initial.first_captured.resize(work->chunks.size());
   initial.chunk_parts = std::make_unique<sync::ChunkParts>(work->chunks, work->blocks);
   initial.work = std::move(work);
+  auto meter =
+    meter_of(*initial.work, "snapshotter", true, initial.work->counters.differ, "differ", cap_of(settings.inflight));
+  if (meter)
+    meter->block_when([self] { return self->state.walk->blocked(); });
   return Metered{
     self,
-    meter_of(*initial.work, "snapshotter", true, initial.work->counters.differ, "differ", cap_of(settings.inflight)),
+    std::move(meter),
     [self](const CaptureRequest& request) {
       self->state.waiting.push_back(request);
       abandon_if_busy(self);

@@ -8,6 +8,7 @@
 #include "actors/snapshotter.hpp"
 #include "layout/block_check.hpp"
 #include "sync/naming.hpp"
+#include "telemetry/catalogue.hpp"
 
 #include <algorithm>
 
@@ -473,6 +474,8 @@ void on_joining_frame(Self self, const FrameArrived& frame, TrainerSupervisorSta
     state.worker_data[worker] = joining.data;
     self->send(state.colleagues->sender, WorkerJoined{worker, joining.control, joining.data, *agreed});
     joining.control->send(wire::Connected{});
+    if (state.setup->metrics)
+      state.setup->metrics->counter(telemetry::family::worker_joins, {{"worker", std::to_string(worker)}}).add();
     state.joining.erase(worker);
     return;
   }

@@ -3,6 +3,7 @@
 #include "actors/metered.hpp"
 #include "layout/block_check.hpp"
 #include "sync/naming.hpp"
+#include "telemetry/catalogue.hpp"
 
 namespace deltawire::actors {
 namespace {
@@ -278,6 +279,8 @@ void on_frame(Self self, const FrameArrived& frame) {
     if (!state.consented)
       return part(self, Failure{Code::invalid_input, "the root begins the session before the agreement"});
     state.phase = Phase::running;
+    if (state.parted && state.setup->metrics)
+      state.setup->metrics->counter(telemetry::family::reconnects).add();
     state.parted.reset();
     state.setup->status->meet();
     state.life.emplace(state.setup->topology.update);

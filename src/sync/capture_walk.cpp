@@ -102,6 +102,14 @@ std::optional<CaptureWalk::HandOut> CaptureWalk::next() {
   return hand_out;
 }
 
+bool CaptureWalk::blocked() const noexcept {
+  if (out_ >= at_once_ || !ready_.empty() || (!captured() && !open_))
+    return false;
+  if (!read_out())
+    return states_[encode_next_] == State::captured && !credit_.fits(worst_[encode_next_]);
+  return captured() && catch_up_next_ != worst_.size() && !credit_.fits(worst_[catch_up_next_]);
+}
+
 void CaptureWalk::done(const HandOut& hand_out, std::uint64_t changed, std::uint64_t encoded) {
   --out_;
   if (hand_out.work == Work::capture_and_encode || hand_out.work == Work::capture) {

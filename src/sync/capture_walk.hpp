@@ -73,6 +73,8 @@ public:
     return captured() && read_out() && out_ == 0 && catch_up_next_ == worst_.size();
   }
   [[nodiscard]] std::uint64_t reserved() const noexcept { return credit_.reserved(); }
+  /// Only credit is missing to hand out the next chunk. Call after next() has returned none.
+  [[nodiscard]] bool blocked() const noexcept;
 
 private:
   enum class State : std::uint8_t {

@@ -12,11 +12,13 @@ public:
 
   /// Takes `bytes` when they fit under the cap; otherwise changes nothing and returns false.
   [[nodiscard]] bool reserve(std::uint64_t bytes) noexcept {
-    if (bytes > cap_ - reserved_)
+    if (!fits(bytes))
       return false;
     reserved_ += bytes;
     return true;
   }
+
+  [[nodiscard]] bool fits(std::uint64_t bytes) const noexcept { return bytes <= cap_ - reserved_; }
 
   /// Gives back; never more than is reserved (more would be a defect: it is cut, so that the cap holds).
   void refund(std::uint64_t bytes) noexcept { reserved_ -= std::min(bytes, reserved_); }

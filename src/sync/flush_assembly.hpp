@@ -54,6 +54,11 @@ public:
   [[nodiscard]] bool finished() const noexcept { return finishing_ && rounds_.empty() && assembled_ == 0; }
   [[nodiscard]] std::uint64_t flushes() const noexcept { return sequence_; }
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
+  /// What is gathered, or a flush that could be sealed, waits for the flush on the wire. Call after advance() has
+  /// returned neither.
+  [[nodiscard]] bool blocked() const noexcept {
+    return on_wire_ > 0 && (!rounds_.empty() || (assembled_ > 0 && (seal_at_input_end_ || finishing_)));
+  }
   /// Bytes in the flush that is assembled and the one on the wire.
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return assembled_ + on_wire_; }
 

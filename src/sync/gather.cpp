@@ -365,6 +365,15 @@ std::optional<GatherTotals> GatherRoot::finished() {
   return totals;
 }
 
+bool GatherRoot::blocked() const {
+  const auto found = running_.find(active_);
+  if (active_ == 0 || is_held_ || found == running_.end())
+    return false;
+  return std::any_of(found->second.ranks.begin(), found->second.ranks.end(), [this](const RankState& state) {
+    return !state.pieces.empty() && state.pieces.front().first == window_;
+  });
+}
+
 std::vector<std::uint32_t> GatherRoot::waiting_for() const {
   std::vector<std::uint32_t> out;
   const auto found = running_.find(active_);

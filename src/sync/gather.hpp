@@ -138,6 +138,8 @@ public:
   [[nodiscard]] std::optional<GatherTotals> finished();
 
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return held_; }
+  /// Pieces are offered that max_round has no room for yet. Call after next_round() has returned none.
+  [[nodiscard]] bool blocked() const;
   [[nodiscard]] bool active() const noexcept { return active_ != 0; }
   /// Ranks that the active gather still waits for: capture not reported, or shares outstanding.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;

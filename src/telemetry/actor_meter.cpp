@@ -9,7 +9,7 @@ ActorMeter::ActorMeter(std::shared_ptr<Registry> registry, std::shared_ptr<Recor
   : registry_(std::move(registry)), recorder_(std::move(recorder)), actor_(std::move(actor)), owner_(std::move(owner)),
     lane_(owner_ + ": " + actor_), trace_messages_(trace_messages && recorder_ && recorder_->enabled()),
     running_(registry_->gauge(family::actor_running, {{"actor", actor_}})),
-    busy_(registry_->counter(family::actor_busy, {{"actor", actor_}})),
+    busy_(registry_->stopwatch(family::actor_busy, {{"actor", actor_}})),
     errors_(registry_->counter(family::actor_errors, {{"actor", actor_}})),
     mailbox_(registry_->gauge(family::mailbox_length, {{"actor", actor_}})),
     mailbox_peak_(registry_->gauge(family::mailbox_length_high_water, {{"actor", actor_}})) {
@@ -18,6 +18,8 @@ ActorMeter::ActorMeter(std::shared_ptr<Registry> registry, std::shared_ptr<Recor
 }
 
 ActorMeter::~ActorMeter() {
+  if (blocked_ != nullptr && blocked_->runs())
+    blocked_->stop(std::chrono::steady_clock::now());
   running_.set(0);
 }
 
@@ -27,6 +29,11 @@ void ActorMeter::follow(const HighWater& held, const std::string& actor, std::ui
                        registry_->gauge(family::held_bytes_high_water, labels), owner_ + ": " + actor + " bytes"});
   if (cap != 0)
     registry_->gauge(family::cap_bytes, labels).set(cap);
+}
+
+void ActorMeter::block_when(std::function<bool()> blocked) {
+  blocked_when_ = std::move(blocked);
+  blocked_ = &registry_->stopwatch(family::actor_blocked, {{"actor", actor_}});
 }
 
 void ActorMeter::captured(std::uint64_t changed) {
@@ -43,13 +50,18 @@ ActorMeter::Message ActorMeter::message(std::string_view kind) {
 ActorMeter::SteadyPoint ActorMeter::begin(std::size_t waiting) noexcept {
   mailbox_.set(waiting);
   mailbox_peak_.raise(waiting);
-  return std::chrono::steady_clock::now();
+  const SteadyPoint now = std::chrono::steady_clock::now();
+  if (blocked_ != nullptr && blocked_->runs())
+    blocked_->stop(now);
+  busy_.start(now);
+  return now;
 }
 
 void ActorMeter::end(const Message& message, SteadyPoint begin, std::uint64_t bytes) {
-  const auto taken = std::chrono::steady_clock::now() - begin;
+  const SteadyPoint ended = std::chrono::steady_clock::now();
+  const auto taken = ended - begin;
   const auto ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(taken).count());
-  busy_.add(ns);
+  busy_.stop(ended);
   message.handled.add();
   message.seconds.record(ns);
   if (bytes != 0)
@@ -68,6 +80,22 @@ void ActorMeter::end(const Message& message, SteadyPoint begin, std::uint64_t by
     const TimePoint end = now();
     recorder_->span(lane_, message.kind, end - std::chrono::nanoseconds(taken), end);
   }
+  look_whether_blocked(begin, ended);
+}
+
+/// In the trace a stretch goes on over messages that change nothing.
+void ActorMeter::look_whether_blocked(SteadyPoint begin, SteadyPoint end) {
+  const bool blocked = blocked_when_ && blocked_when_();
+  if (blocked)
+    blocked_->start(end);
+  if (!recorder_ || blocked == blocked_since_.has_value())
+    return;
+  if (blocked) {
+    blocked_since_ = now();
+    return;
+  }
+  recorder_->span(lane_, "blocked", *blocked_since_, now() - std::chrono::nanoseconds(end - begin));
+  blocked_since_.reset();
 }
 
 void ActorMeter::failed(const Message& message, SteadyPoint begin, std::uint64_t bytes) {

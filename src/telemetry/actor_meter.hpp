@@ -1,6 +1,6 @@
 // What is measured of one actor while it handles messages: how many of each kind and for how long, bytes that came with
-// them, how many wait, what its credit covers; and a lane of the trace. Handling takes two looks at the clock and a few
-// relaxed atomic operations. actors/metered.hpp wraps an actor's handlers around it.
+// them, how many wait, what its credit covers, how long it is blocked; and a lane of the trace. Handling takes two
+// looks at the clock and a few atomic operations. actors/metered.hpp wraps an actor's handlers around it.
 //
 // One actor's thread at a time calls it; its metrics may be read from anywhere. Nothing here knows of actors.
 #pragma once
@@ -9,7 +9,9 @@
 #include "telemetry/trace.hpp"
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +40,14 @@ public:
   /// Follows a count of bytes that this actor changes: sampled after each message, as metrics under `actor` and as a
   /// counter of the trace, until unfollow(), which must come before the count goes. A cap of 0 is none.
   void follow(const HighWater& held, const std::string& actor, std::uint64_t cap);
-  void unfollow() noexcept { followed_.clear(); }
+  void unfollow() noexcept {
+    followed_.clear();
+    blocked_when_ = nullptr;
+  }
+
+  /// `blocked` tells whether the actor has work that waits for byte credit; asked after each message, on its thread,
+  /// until unfollow(). While it has and handles no message, time counts as blocked.
+  void block_when(std::function<bool()> blocked);
 
   /// A capture of this rank is complete and found so many elements changed.
   void captured(std::uint64_t changed);
@@ -56,6 +65,8 @@ public:
   void failed(const Message& message, SteadyPoint begin, std::uint64_t bytes);
 
 private:
+  void look_whether_blocked(SteadyPoint begin, SteadyPoint end);
+
   struct Followed {
     const HighWater* held = nullptr;
     Gauge& now;
@@ -71,11 +82,14 @@ private:
   const std::string lane_;
   const bool trace_messages_;
   Gauge& running_;
-  Counter& busy_;
+  Stopwatch& busy_;
+  Stopwatch* blocked_ = nullptr; ///< null: never asked
   Counter& errors_;
   Gauge& mailbox_;
   Gauge& mailbox_peak_;
   std::vector<Followed> followed_;
+  std::function<bool()> blocked_when_;
+  std::optional<TimePoint> blocked_since_; ///< messages may have come meanwhile
 };
 
 /// Bytes that went over connections, by channel: "control", "data".

@@ -15,7 +15,12 @@ const Family actor_running{"deltawire_actor_running", Kind::gauge, "actor", "1 w
 const Family actor_start_time{"deltawire_actor_start_time_seconds", Kind::gauge, "actor",
                               "When the actor started, since the Unix epoch", nanoseconds};
 const Family actor_busy{"deltawire_actor_busy_seconds_total", Kind::counter, "actor",
-                        "Time spent in message handlers; the rest since the start is waiting", nanoseconds};
+                        "Time spent in message handlers; what is neither this nor blocked was waiting for work",
+                        nanoseconds};
+const Family actor_blocked{"deltawire_actor_blocked_seconds_total", Kind::counter, "actor",
+                           "Time between messages with work at hand that waited for byte credit: of the snapshotter, "
+                           "gather queue and flush bucket",
+                           nanoseconds};
 const Family actor_errors{"deltawire_actor_errors_total", Kind::counter, "actor",
                           "Handlers that threw, which ends the actor"};
 const Family mailbox_length{"deltawire_mailbox_length", Kind::gauge, "actor",
@@ -73,8 +78,12 @@ const Family worker_pause_seconds{"deltawire_worker_pause_seconds", Kind::gauge,
                                   "The worker's pause in the last update", nanoseconds};
 const Family worker_digest_ok{"deltawire_worker_digest_ok", Kind::gauge, "worker",
                               "1 where the digests read back in the last update were the trainer's"};
+const Family worker_joins{"deltawire_worker_joins_total", Kind::counter, "worker",
+                          "Times that the worker came (back) into the running session: restarted, or reconnected"};
 const Family served_version{"deltawire_served_version", Kind::gauge, "", "What this worker serves, by itself"};
 const Family commits{"deltawire_commits_total", Kind::counter, "", "Versions that this worker has committed"};
+const Family reconnects{"deltawire_reconnects_total", Kind::counter, "",
+                        "Times that this worker met a trainer again after it had lost one"};
 const Family warnings{"deltawire_warnings_total", Kind::counter, "kind", "Warnings, each also a line of the log"};
 
 } // namespace family
@@ -85,6 +94,7 @@ std::span<const Family* const> all_families() noexcept {
     std::array all{&f::actor_running,
                    &f::actor_start_time,
                    &f::actor_busy,
+                   &f::actor_blocked,
                    &f::actor_errors,
                    &f::mailbox_length,
                    &f::mailbox_length_high_water,
@@ -116,8 +126,10 @@ std::span<const Family* const> all_families() noexcept {
                    &f::worker_state,
                    &f::worker_pause_seconds,
                    &f::worker_digest_ok,
+                   &f::worker_joins,
                    &f::served_version,
                    &f::commits,
+                   &f::reconnects,
                    &f::warnings};
     std::sort(all.begin(), all.end(), [](const Family* a, const Family* b) { return a->name < b->name; });
     return all;

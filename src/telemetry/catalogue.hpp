@@ -12,6 +12,7 @@ namespace deltawire::telemetry::family {
 extern const Family actor_running;
 extern const Family actor_start_time;
 extern const Family actor_busy;
+extern const Family actor_blocked;
 extern const Family actor_errors;
 extern const Family mailbox_length;
 extern const Family mailbox_length_high_water;
@@ -45,8 +46,10 @@ extern const Family worker_lag;
 extern const Family worker_state;
 extern const Family worker_pause_seconds;
 extern const Family worker_digest_ok;
+extern const Family worker_joins;
 extern const Family served_version;
 extern const Family commits;
+extern const Family reconnects;
 extern const Family warnings;
 
 } // namespace deltawire::telemetry::family

@@ -6,30 +6,36 @@
 namespace deltawire::telemetry {
 
 template <class Metric>
-Metric& Registry::find_or_make(const Family& family, const Labels& labels, std::deque<Metric>& metrics) {
+Metric& Registry::find_or_make(const Family& family, const Labels& labels, Storage storage,
+                               std::deque<Metric>& metrics) {
   const std::lock_guard lock{mutex_};
-  const auto [series, added] = series_.try_emplace(Key{family.name, labels}, Series{family.kind, metrics.size()});
+  const auto [series, added] = series_.try_emplace(Key{family.name, labels}, Series{storage, metrics.size()});
   if (added) {
     families_.emplace(family.name, &family);
     metrics.emplace_back();
   }
-  assert(series->second.kind == family.kind);
+  assert(series->second.storage == storage);
   return metrics[series->second.index];
 }
 
 Counter& Registry::counter(const Family& family, const Labels& labels) {
   assert(family.kind == Kind::counter);
-  return find_or_make(family, labels, counters_);
+  return find_or_make(family, labels, Storage::counter, counters_);
+}
+
+Stopwatch& Registry::stopwatch(const Family& family, const Labels& labels) {
+  assert(family.kind == Kind::counter);
+  return find_or_make(family, labels, Storage::stopwatch, stopwatches_);
 }
 
 Gauge& Registry::gauge(const Family& family, const Labels& labels) {
   assert(family.kind == Kind::gauge);
-  return find_or_make(family, labels, gauges_);
+  return find_or_make(family, labels, Storage::gauge, gauges_);
 }
 
 Histogram& Registry::histogram(const Family& family, const Labels& labels) {
   assert(family.kind == Kind::histogram);
-  return find_or_make(family, labels, histograms_);
+  return find_or_make(family, labels, Storage::histogram, histograms_);
 }
 
 namespace {
@@ -53,19 +59,22 @@ std::vector<Listing> Registry::list() const {
   for (const auto& [key, series] : series_) { // by family, then labels
     const Family& family = *families_.at(key.first);
     Sample sample;
-    switch (series.kind) {
-    case Kind::counter:
+    switch (series.storage) {
+    case Storage::counter:
       sample.value = static_cast<double>(counters_[series.index].value()) * family.scale;
       break;
-    case Kind::gauge:
+    case Storage::stopwatch:
+      sample.value = static_cast<double>(stopwatches_[series.index].value()) * family.scale;
+      break;
+    case Storage::gauge:
       sample.value = static_cast<double>(gauges_[series.index].value()) * family.scale;
       break;
-    case Kind::histogram:
+    case Storage::histogram:
       sample = sample_of(histograms_[series.index], family.scale);
       break;
     }
-    const bool idle = series.kind == Kind::histogram ? sample.count == 0 : sample.value == 0;
-    if (series.kind != Kind::gauge && idle)
+    const bool idle = family.kind == Kind::histogram ? sample.count == 0 : sample.value == 0;
+    if (family.kind != Kind::gauge && idle)
       continue;
     sample.labels = own_;
     sample.labels.insert(sample.labels.end(), key.second.begin(), key.second.end());

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -42,6 +43,59 @@ public:
 
 private:
   std::atomic<std::uint64_t> value_{0};
+};
+
+/// Nanoseconds that add up while it runs; a reader sees the running stretch too. What is read never gets less, though
+/// the clock of a reader may be ahead of what stop() is told. start() and stop() by one thread at a time; value() by
+/// any.
+class Stopwatch {
+public:
+  using Point = std::chrono::steady_clock::time_point;
+
+  /// Requires that it does not run.
+  void start(Point at) noexcept { change(nanoseconds(at), total_.load(std::memory_order_relaxed)); }
+  /// Requires that it runs.
+  void stop(Point at) noexcept {
+    const std::int64_t stretch = nanoseconds(at) - since_.load(std::memory_order_relaxed);
+    change(stopped, total_.load(std::memory_order_relaxed) + natural(stretch));
+  }
+  [[nodiscard]] bool runs() const noexcept { return since_.load(std::memory_order_relaxed) != stopped; }
+
+  [[nodiscard]] std::uint64_t value(Point now = std::chrono::steady_clock::now()) const noexcept {
+    std::uint64_t value = 0;
+    for (std::uint32_t before = 1, after = 0; before != after || before % 2 == 1;) { // a change is under way, or was
+      before = changes_.load(std::memory_order_acquire);
+      const std::int64_t since = since_.load(std::memory_order_acquire);
+      value = total_.load(std::memory_order_acquire) + (since == stopped ? 0 : natural(nanoseconds(now) - since));
+      after = changes_.load(std::memory_order_acquire);
+    }
+    std::uint64_t shown = shown_.load(std::memory_order_relaxed);
+    while (shown < value && !shown_.compare_exchange_weak(shown, value, std::memory_order_relaxed)) {
+    }
+    return shown < value ? value : shown;
+  }
+
+private:
+  static constexpr std::int64_t stopped = -1;
+
+  static std::int64_t nanoseconds(Point at) noexcept {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+  }
+  static std::uint64_t natural(std::int64_t ns) noexcept { return ns < 0 ? 0 : static_cast<std::uint64_t>(ns); }
+
+  /// Both at once, for readers: the number of changes is odd meanwhile.
+  void change(std::int64_t since, std::uint64_t total) noexcept {
+    const std::uint32_t changes = changes_.load(std::memory_order_relaxed);
+    changes_.store(changes + 1, std::memory_order_relaxed);
+    since_.store(since, std::memory_order_release);
+    total_.store(total, std::memory_order_release);
+    changes_.store(changes + 2, std::memory_order_release);
+  }
+
+  std::atomic<std::uint32_t> changes_{0};
+  std::atomic<std::int64_t> since_{stopped};
+  std::atomic<std::uint64_t> total_{0};
+  mutable std::atomic<std::uint64_t> shown_{0}; ///< the most that was read
 };
 
 /// What is held now, and the most that ever was. Thread-safe; the peak is exact: every value that now() ever had is at
@@ -137,6 +191,8 @@ public:
 
   /// The metric of the family with these labels, made on first use, which must be of the family's kind.
   [[nodiscard]] Counter& counter(const Family& family, const Labels& labels = {});
+  /// A counter of time, by nanoseconds.
+  [[nodiscard]] Stopwatch& stopwatch(const Family& family, const Labels& labels = {});
   [[nodiscard]] Gauge& gauge(const Family& family, const Labels& labels = {});
   [[nodiscard]] Histogram& histogram(const Family& family, const Labels& labels = {});
 
@@ -146,20 +202,23 @@ public:
 
 private:
   /// Deques: what is in them stays where it is.
+  enum class Storage : std::uint8_t { counter, stopwatch, gauge, histogram };
   struct Series {
-    Kind kind = Kind::counter;
+    Storage storage = Storage::counter;
     std::size_t index = 0;
   };
   using Key = std::pair<std::string_view, Labels>;
 
   template <class Metric>
-  [[nodiscard]] Metric& find_or_make(const Family& family, const Labels& labels, std::deque<Metric>& metrics);
+  [[nodiscard]] Metric& find_or_make(const Family& family, const Labels& labels, Storage storage,
+                                     std::deque<Metric>& metrics);
 
   const Labels own_;
   mutable std::mutex mutex_;
   std::map<std::string_view, const Family*> families_;
   std::map<Key, Series> series_;
   std::deque<Counter> counters_;
+  std::deque<Stopwatch> stopwatches_;
   std::deque<Gauge> gauges_;
   std::deque<Histogram> histograms_;
 };

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 namespace deltawire::telemetry {
 
@@ -19,11 +19,9 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Nanoseconds as microseconds with three decimals, exactly: a double has no room for nanoseconds since 1970.
-std::string microseconds(std::int64_t ns) {
-  const bool negative = ns < 0;
-  const std::uint64_t magnitude = negative ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
-  return fmt::format("{}{}.{:03}", negative ? "-" : "", magnitude / 1000, magnitude % 1000);
+/// Rounded down, as whatever else happens within it: what came before stays before, and what held still holds.
+std::int64_t microseconds(std::int64_t ns) {
+  return ns / 1000 - (ns % 1000 < 0 ? 1 : 0);
 }
 
 } // namespace
@@ -46,8 +44,8 @@ void Recorder::record(std::string_view lane, std::string_view name, TimePoint be
                       std::initializer_list<Argument> arguments, Flow flow) {
   Span span;
   span.flow = flow;
-  span.begin_ns = begin.time_since_epoch().count();
-  span.length_ns = std::max<std::int64_t>(0, (end - begin).count());
+  span.begin_us = microseconds(begin.time_since_epoch().count());
+  span.end_us = microseconds(std::max(begin, end).time_since_epoch().count());
 
   const std::lock_guard lock{mutex_};
   bool fits =
@@ -67,7 +65,7 @@ void Recorder::record(std::string_view lane, std::string_view name, TimePoint be
 }
 
 void Recorder::record_count(std::string_view counter, TimePoint at, std::uint64_t value) {
-  Count count{at.time_since_epoch().count(), value, 0};
+  Count count{microseconds(at.time_since_epoch().count()), value, 0};
   const std::lock_guard lock{mutex_};
   if (spans_.size() + counts_.size() < capacity_ && names_.intern(counter, count.name))
     counts_.push_back(count);
@@ -75,33 +73,36 @@ void Recorder::record_count(std::string_view counter, TimePoint at, std::uint64_
     ++dropped_;
 }
 
-/// Which of its lane's rows each span goes to: the first in which it lies within, or after, the spans that are there.
-std::vector<std::uint32_t> Recorder::rows_of(const std::vector<Span>& spans) {
+/// By time, what holds others before what it holds.
+std::vector<std::size_t> Recorder::by_time(const std::vector<Span>& spans) {
   std::vector<std::size_t> order(spans.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tuple(spans[a].lane, spans[a].begin_ns, -spans[a].length_ns) <
-           std::tuple(spans[b].lane, spans[b].begin_ns, -spans[b].length_ns);
+    return std::pair(spans[a].begin_us, -spans[a].end_us) < std::pair(spans[b].begin_us, -spans[b].end_us);
   });
+  return order;
+}
+
+/// Which of its lane's rows each span goes to: the first in which it lies within, or after, the spans that are there.
+std::vector<std::uint32_t> Recorder::rows_of(const std::vector<Span>& spans, const std::vector<std::size_t>& order,
+                                             std::size_t lanes) {
   std::vector<std::uint32_t> rows(spans.size(), 0);
-  std::vector<std::vector<std::int64_t>> open; // by row of the lane: ends of the spans that are open, innermost last
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const Span& span = spans[order[i]];
-    if (i > 0 && spans[order[i - 1]].lane != span.lane)
-      open.clear();
-    const std::int64_t end = span.begin_ns + span.length_ns;
+  std::vector<std::vector<std::vector<std::int64_t>>> open(
+    lanes); // by lane and row: ends of open spans, innermost last
+  for (const std::size_t s : order) {
+    const Span& span = spans[s];
     std::uint32_t row = 0;
     for (;; ++row) {
-      if (row == open.size())
-        open.emplace_back();
-      std::vector<std::int64_t>& ends = open[row];
-      while (!ends.empty() && ends.back() <= span.begin_ns)
+      if (row == open[span.lane].size())
+        open[span.lane].emplace_back();
+      std::vector<std::int64_t>& ends = open[span.lane][row];
+      while (!ends.empty() && ends.back() <= span.begin_us)
         ends.pop_back();
-      if (ends.empty() || end <= ends.back())
+      if (ends.empty() || span.end_us <= ends.back())
         break;
     }
-    open[row].push_back(end);
-    rows[order[i]] = row;
+    open[span.lane][row].push_back(span.end_us);
+    rows[s] = row;
   }
   return rows;
 }
@@ -137,7 +138,9 @@ std::string Recorder::json() const {
   std::string text = "{\"traceEvents\":[\n";
   auto out = std::back_inserter(text);
   fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_, quoted(process_));
-  const std::vector<std::uint32_t> rows = rows_of(spans);
+  std::stable_sort(counts.begin(), counts.end(), [](const Count& a, const Count& b) { return a.at_us < b.at_us; });
+  const std::vector<std::size_t> order = by_time(spans);
+  const std::vector<std::uint32_t> rows = rows_of(spans, order, lanes.size());
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> threads; // (row, lane): first rows come first
   for (std::uint32_t lane = 0; lane < lanes.size(); ++lane)
     threads.emplace(std::pair(0u, lane), 0);
@@ -150,27 +153,28 @@ std::string Recorder::json() const {
     fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, number,
                    lanes[place.second]);
   }
-  for (std::size_t s = 0; s < spans.size(); ++s) {
+  for (const std::size_t s : order) {
     const Span& span = spans[s];
     const std::size_t tid = threads.at({rows[s], span.lane});
     text += ",\n";
     fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"name":{},"ts":{},"dur":{},"args":{{)", pid_, tid,
-                   names[span.name], microseconds(span.begin_ns), microseconds(span.length_ns));
+                   names[span.name], span.begin_us, span.end_us - span.begin_us);
     for (std::uint32_t i = 0; i < span.argument_count; ++i)
       fmt::format_to(out, "{}{}:{}", i == 0 ? "" : ",", names[span.arguments[i].key], span.arguments[i].value);
     text += "}}";
-    // Bound to the span that holds their time: this one.
+    // Bound to the span that began last on the thread by their time and place in the file: this one.
     for (const auto& [phase, number] : {std::pair("f", span.flow.in), std::pair("s", span.flow.out)})
       if (number != 0)
-        fmt::format_to(out,
-                       ",\n"
-                       R"({{"ph":"{}","bp":"e","pid":{},"tid":{},"cat":"flow","name":"flush","id":"{:#x}","ts":{}}})",
-                       phase, pid_, tid, number, microseconds(span.begin_ns));
+        fmt::format_to(
+          out,
+          ",\n"
+          R"({{"ph":"{}","bp":"e","pid":{},"tid":{},"cat":"flow","name":"hand-over","id":"{:#x}","ts":{}}})",
+          phase, pid_, tid, number, span.begin_us);
   }
   for (const Count& count : counts) {
     text += ",\n";
     fmt::format_to(out, R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", pid_, names[count.name],
-                   microseconds(count.at_ns), count.value);
+                   count.at_us, count.value);
   }
   fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{}}}}}\n", lost);
   return text;

@@ -1,8 +1,11 @@
 // Spans of one process, recorded while it runs and written as Chrome trace events (JSON object format), which
 // chrome://tracing and ui.perfetto.dev open. One lane (an actor) is one thread of the view; spans of a lane that
 // overlap without one holding the other, which a thread cannot have, get further threads of the lane's name. The
-// format: "Trace Event Format", complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M"); times
-// are microseconds.
+// format: "Trace Event Format", complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M").
+//
+// Times are whole microseconds since the Unix epoch, and spans come by time, outer ones before inner ones: a reader
+// that takes numbers for doubles (which since 1970 have no bits left for fractions), or that nests in the order of the
+// file, sees the same spans. Perfetto takes fractions for doubles, and drops spans that then overlap.
 #pragma once
 
 #include "result.hpp"
@@ -106,8 +109,8 @@ private:
   };
 
   struct Span {
-    std::int64_t begin_ns = 0;
-    std::int64_t length_ns = 0;
+    std::int64_t begin_us = 0;
+    std::int64_t end_us = 0;
     std::uint32_t lane = 0;
     std::uint32_t name = 0;
     std::uint32_t argument_count = 0;
@@ -116,7 +119,7 @@ private:
   };
 
   struct Count {
-    std::int64_t at_ns = 0;
+    std::int64_t at_us = 0;
     std::uint64_t value = 0;
     std::uint32_t name = 0;
   };
@@ -133,7 +136,9 @@ private:
   void record(std::string_view lane, std::string_view name, TimePoint begin, TimePoint end,
               std::initializer_list<Argument> arguments, Flow flow);
   void record_count(std::string_view counter, TimePoint at, std::uint64_t value);
-  [[nodiscard]] static std::vector<std::uint32_t> rows_of(const std::vector<Span>& spans);
+  [[nodiscard]] static std::vector<std::size_t> by_time(const std::vector<Span>& spans);
+  [[nodiscard]] static std::vector<std::uint32_t> rows_of(const std::vector<Span>& spans,
+                                                          const std::vector<std::size_t>& order, std::size_t lanes);
 
   const bool enabled_ = false;
   const std::size_t capacity_ = 0;

@@ -110,6 +110,26 @@ TEST_CASE("the other benchmarks relate what they measure to the machine", "[benc
     CHECK(row.at("growth").at("time_x").get<double>() > 0);
 }
 
+TEST_CASE("bench telemetry relates updates with everything on to the same ones with everything off", "[bench]") {
+  const json rows = rows_of({"telemetry", "--gib", "0.002", "--tensors", "10"});
+  check_limits(rows);
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].at("work") == "4 ranks to 2 workers");
+  CHECK(names_of_limits(rows[0]) == std::vector<std::string>{"telemetry off"});
+  for (const char* group : {"update", "processor"}) {
+    const json& figures = rows[0].at(group);
+    CHECK(figures.at("off_ms").get<double>() > 0);
+    CHECK(figures.at("on_ms").get<double>() > 0);
+    CHECK(figures.at("more_at_least_%").get<double>() <= figures.at("more_%").get<double>());
+    CHECK(figures.at("more_%").get<double>() <= figures.at("more_at_most_%").get<double>());
+  }
+  CHECK(rows[0].at("metering").at("a_message_ns").get<double>() > 0);
+  if (rows[0].at("input") == "1 % changed") { // with an endpoint
+    CHECK(rows[0].at("metering").at("messages_an_update").get<double>() > 50);
+    CHECK(rows[0].at("pairs").at("scrapes_x").get<double>() >= 1);
+  }
+}
+
 TEST_CASE("bench gpu measures the first device, or says why there is none", "[bench]") {
   const Ended version = run_command({"--version"});
   REQUIRE(version.status == 0);
@@ -157,6 +177,8 @@ TEST_CASE("bench refuses what cannot be", "[bench]") {
          Refused{{"update", "--processes", "--gib", "0.001", "--set", "actors.nothing.cap=1"}, "actors.nothing"},
          Refused{{"gpu", "--ranks", "2"}, "--ranks is not an option of bench gpu"},
          Refused{{"transport", "--density", "1"}, "--density is not an option of bench transport"},
+         Refused{{"telemetry", "--processes"}, "--processes is not an option of bench telemetry"},
+         Refused{{"telemetry", "--gib", "1024", "--tensors", "1000"}, "choose a smaller --gib"},
          Refused{{"codec", "--processes"}, "--processes is not an option of bench codec"},
          Refused{{"--set", "update.stall=1s"}, "--set is not an option of bench all"},
          Refused{{"update", "--json", "--markdown"}, "--markdown"},

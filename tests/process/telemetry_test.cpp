@@ -1,20 +1,18 @@
-// Metrics, top and report of the real command: a scrape during a replay agrees with the replay's own report.
+// Metrics, top and report of the real command: a scrape during a replay agrees with the replay's own report, and every
+// metric of README's table moves where it should.
 
 #include "catch.hpp"
 #include "command.hpp"
+#include "scrape.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <thread>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 using namespace deltawire::test;
 using nlohmann::json;
@@ -30,36 +28,6 @@ std::vector<std::string> replay_of_trace(int updates, const std::vector<std::str
   return arguments;
 }
 
-/// GET /metrics by hand; empty where nobody answers.
-std::string scrape(int port) {
-  const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  std::string answer;
-  if (::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
-    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
-    (void)::send(connection, request.data(), request.size(), MSG_NOSIGNAL);
-    char buffer[65536];
-    for (ssize_t count = 0; (count = ::read(connection, buffer, sizeof buffer)) > 0;)
-      answer.append(buffer, static_cast<std::size_t>(count));
-  }
-  ::close(connection);
-  const auto head = answer.find("\r\n\r\n");
-  return head == std::string::npos || answer.find(" 200 ") > 12 ? "" : answer.substr(head + 4);
-}
-
-/// By the series as written: name and labels.
-std::map<std::string, double> series_of(const std::string& text) {
-  std::map<std::string, double> series;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    if (!line.empty() && line[0] != '#')
-      series[line.substr(0, line.rfind(' '))] = std::stod(line.substr(line.rfind(' ') + 1));
-  return series;
-}
-
 /// The last scrape of a run in which at least two updates had ended.
 std::map<std::string, double> last_scrape(int port) {
   std::map<std::string, double> last;
@@ -73,11 +41,6 @@ std::map<std::string, double> last_scrape(int port) {
     std::this_thread::sleep_for(std::chrono::milliseconds(last.empty() ? 2 : 20));
   }
   return last;
-}
-
-/// A port below those that the system hands out, with a few more behind it.
-int likely_free_port() {
-  return 20000 + static_cast<int>(::getpid() * 37 % 12000);
 }
 
 } // namespace
@@ -133,8 +96,72 @@ TEST_CASE("a scrape during a replay agrees with its report, and one process is o
         series.at("deltawire_cap_bytes{rank=\"0\",actor=\"flush bucket\"}"));
 }
 
+namespace {
+
+/// The names in the first column of README's table of metrics.
+std::set<std::string> names_in_readme() {
+  std::istringstream readme(read_file(source_path("README.md")));
+  std::set<std::string> names;
+  for (std::string line; std::getline(readme, line);)
+    if (line.starts_with("| `deltawire_"))
+      names.insert(line.substr(3, line.find('`', 3) - 3));
+  return names;
+}
+
+/// Without labels, and a histogram's without what its series add.
+std::string name_of(const std::string& series) {
+  std::string name = series.substr(0, series.find('{'));
+  for (const std::string end : {"_bucket", "_count", "_sum"})
+    if (name.ends_with("_seconds" + end))
+      name.resize(name.size() - end.size());
+  return name;
+}
+
+} // namespace
+
+TEST_CASE("every metric of README's table moves in a replay that is short of credit, and no other is served") {
+  const int port = likely_free_port(3);
+  Running running(replay_of_trace(32, {"--set", "telemetry.prometheus=127.0.0.1:" + std::to_string(port), "--set",
+                                       "actors.flush_bucket.cap=4KiB", "--set", "actors.gather_queue.max_round=4KiB",
+                                       "--set", "actors.differ.inflight=8KiB", "--set", "actors.differ.chunk=8KiB"}));
+  const auto series = last_scrape(port);
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+
+  // Of what does not happen here other tests tell: unit (telemetry_*), sessions (restarts).
+  const std::set<std::string> nothing_went_wrong{"deltawire_actor_errors_total", "deltawire_reconnects_total",
+                                                 "deltawire_worker_joins_total"};
+  const std::set<std::string> may_be_zero{"deltawire_worker_lag", "deltawire_mailbox_length", "deltawire_held_bytes"};
+  const std::set<std::string> known = names_in_readme();
+  CHECK(known.size() > 35);
+  std::map<std::string, double> most;
+  for (const auto& [written, value] : series) {
+    CAPTURE(written);
+    if (written.starts_with("exposer_"))
+      continue; // of the library that serves them
+    CHECK(known.contains(name_of(written)));
+    const auto [at, added] = most.try_emplace(name_of(written), value);
+    at->second = std::max(at->second, value);
+  }
+  for (const std::string& name : known) {
+    CAPTURE(name);
+    if (nothing_went_wrong.contains(name)) {
+      CHECK_FALSE(most.contains(name));
+      continue;
+    }
+    REQUIRE(most.contains(name));
+    CHECK((most.at(name) > 0 || may_be_zero.contains(name)));
+  }
+  // Who waits for credit was blocked; who takes none never is.
+  for (const std::string actor : {"snapshotter", "gather queue", "flush bucket"})
+    CHECK(series.contains("deltawire_actor_blocked_seconds_total{rank=\"0\",actor=\"" + actor + "\"}"));
+  for (const std::string actor : {"differ 0", "sender", "supervisor"})
+    CHECK_FALSE(series.contains("deltawire_actor_blocked_seconds_total{rank=\"0\",actor=\"" + actor + "\"}"));
+}
+
 TEST_CASE("of several processes each serves at a port of its own, and a port that is taken is named") {
-  const int base = likely_free_port() + 100;
+  const int base = likely_free_port(1);
   const std::string address = "telemetry.prometheus=127.0.0.1:" + std::to_string(base);
   Running running(replay_of_trace(24, {"--processes", "--set", address}));
   std::map<std::string, double> worker;
@@ -158,7 +185,7 @@ TEST_CASE("of several processes each serves at a port of its own, and a port tha
 }
 
 TEST_CASE("top shows a frame of a running session, and says where nothing answers") {
-  const int port = likely_free_port() + 200;
+  const int port = likely_free_port(2);
   const std::string address = "127.0.0.1:" + std::to_string(port);
   const Ended nobody = run_command({"top", address, "--once"});
   CHECK(nobody.status == 3);
@@ -202,7 +229,7 @@ TEST_CASE("report makes a page of a run and its traces, and names the key that d
   CHECK(run_command({"report", scratch.path("run.json"), "-o", scratch.path("no/such/folder.html")}).status == 4);
 }
 
-TEST_CASE("arrows of a trace lead from sealed flushes over the wire into the workers' stages") {
+TEST_CASE("every arrow of a trace that leaves a span enters one, in whichever process") {
   const Scratch scratch;
   const Ended ran =
     run_command(replay_of_trace(4, {"--processes", "--set", "telemetry.trace=" + scratch.path("trace.json")}));
@@ -210,7 +237,8 @@ TEST_CASE("arrows of a trace lead from sealed flushes over the wire into the wor
   REQUIRE(ran.status == 0);
   std::map<std::string, int> starts, ends;
   std::size_t counters = 0;
-  for (const char* file : {"trace.json", "trace-worker0.json", "trace-worker1.json"}) {
+  for (const char* file : {"trace.json", "trace-rank1.json", "trace-rank2.json", "trace-rank3.json",
+                           "trace-worker0.json", "trace-worker1.json"}) {
     const json trace = json::parse(read_file(scratch.path(file)));
     for (const json& event : trace.at("traceEvents")) {
       if (event.at("ph") == "s")
@@ -220,7 +248,9 @@ TEST_CASE("arrows of a trace lead from sealed flushes over the wire into the wor
       counters += event.at("ph") == "C" ? 1 : 0;
     }
   }
-  CHECK(starts.size() >= 4 * 3); // a flush, and a frame to each of two workers, an update
+  // An update: four chunks at least (a rank has one), three shares, four times into the flush, a flush, and a frame to
+  // each of two workers.
+  CHECK(starts.size() >= 4 * (4 + 3 + 4 + 1 + 2));
   CHECK(starts == ends);
   CHECK(counters > 0);
 }

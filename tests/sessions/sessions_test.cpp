@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 #include "job.hpp"
+#include "scrape.hpp"
 
 #include <fmt/format.h>
 
@@ -160,4 +161,39 @@ TEST_CASE("a worker that waits in vain says what it waited for") {
     CHECK(ended.status == 3);
     CHECK_THAT(ended.err, Contains("rank 0") && Contains("update.reconnect"));
   }
+}
+
+TEST_CASE("restarts are counted: a worker that comes back by the root, a trainer that comes back by the workers") {
+  const int port = likely_free_port(4);
+  JobOptions options;
+  options.replicas = 2;
+  options.workers_per_replica = 1;
+  options.overrides.push_back(fmt::format("telemetry.prometheus=\"127.0.0.1:{}\"", port));
+  Job job(options);
+  start_and_update(job);
+  if (scrape(port).empty())
+    return; // this build has no metrics endpoint
+  const auto count = [](int at, const std::string& series) {
+    const auto all = series_of(scrape(at));
+    REQUIRE_FALSE(all.empty());
+    const auto found = all.find(series);
+    return found == all.end() ? 0.0 : found->second;
+  };
+  const std::string joins = "deltawire_worker_joins_total{rank=\"0\",worker=\"1\"}";
+  const std::string reconnects = "deltawire_reconnects_total{worker=\"0\"}";
+  CHECK(count(port, joins) == 0); // that it came at all is no restart
+  job.kill_worker(1);
+  job.start_worker(1);
+  job.until_stands(1, "0 empty yes");
+  job.update();
+  job.update();
+  CHECK(count(port, joins) == 1);
+  CHECK(count(port, "deltawire_worker_joins_total{rank=\"0\",worker=\"0\"}") == 0);
+  CHECK(count(port + 2, reconnects) == 0); // two ranks, then the workers
+
+  job.kill_trainer();
+  job.until_all_stand("4 serving no");
+  start_and_update(job);
+  CHECK(count(port + 2, reconnects) == 1);
+  CHECK(count(port, joins) == 0); // another root, another session
 }

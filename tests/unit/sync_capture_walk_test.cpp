@@ -632,6 +632,41 @@ TEST_CASE("a chunk that encodes to more than its worst case does not free the cr
   REQUIRE(walk.reserved() == 100);
 }
 
+TEST_CASE("a walk is blocked where only credit is missing: never by captures, until a chunk leaves") {
+  CaptureWalk walk({60, 60, 60}, 100, 2);
+  REQUIRE_FALSE(walk.blocked()); // nothing to do
+  walk.start(false);
+  const HandOut first = *walk.next(), second = *walk.next();
+  REQUIRE(first.work == Work::capture_and_encode);
+  REQUIRE(second.work == Work::capture); // no credit, no wait
+  REQUIRE_FALSE(walk.next());
+  REQUIRE_FALSE(walk.blocked()); // the Differs have enough
+  walk.done(second, 5, 0);
+  const HandOut third = *walk.next();
+  walk.done(third, 0, 0);
+  REQUIRE_FALSE(walk.next());
+  REQUIRE_FALSE(walk.blocked()); // a chunk is still being captured
+  walk.done(first, 5, 50);
+  REQUIRE_FALSE(walk.next()); // 50 of 100 are taken, the next needs 60
+  REQUIRE(walk.blocked());
+  walk.returned(50);
+  const HandOut encode = *walk.next();
+  REQUIRE(encode.chunk == 1);
+  REQUIRE(encode.work == Work::encode);
+  REQUIRE(walk.next()->work == Work::skip); // nothing changed: no credit
+  REQUIRE_FALSE(walk.blocked());
+
+  walk.done(encode, 0, 60);
+  walk.done({2, Work::skip}, 0, 0);
+  REQUIRE(walk.idle());
+  REQUIRE_FALSE(walk.blocked());
+  walk.add_catch_up();
+  REQUIRE_FALSE(walk.next());
+  REQUIRE(walk.blocked());
+  walk.drop_catch_up();
+  REQUIRE_FALSE(walk.blocked());
+}
+
 TEST_CASE("the ledger refuses what passes its cap and never gives back more than was taken") {
   sync::CreditLedger ledger(100);
   REQUIRE(ledger.reserve(60));

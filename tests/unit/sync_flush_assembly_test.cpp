@@ -237,6 +237,39 @@ TEST_CASE("the end of a window seals at once while the wire is idle, and later w
   REQUIRE(assembly.advance()->flush->sequence == 1);
 }
 
+TEST_CASE("assembly is blocked while input, or a flush that could go, waits for the wire") {
+  FlushAssembly assembly(values_piece(10).size() * 3 / 2, one_route()); // room for one piece
+  (void)assembly.begin();
+  const auto go_on = [&assembly] {
+    for (;;) {
+      const auto step = assembly.advance();
+      REQUIRE(step);
+      if (!step->flush && step->consumed == 0)
+        return;
+    }
+  };
+  REQUIRE_FALSE(assembly.blocked());
+  assembly.add_round(values_piece(10));
+  go_on();
+  REQUIRE_FALSE(assembly.blocked()); // more may come into this flush
+  assembly.add_round(values_piece(10));
+  go_on();
+  REQUIRE_FALSE(assembly.blocked()); // one is on the wire, and nothing says that the other is complete
+  assembly.add_round(values_piece(10));
+  go_on();
+  REQUIRE(assembly.blocked()); // input
+  assembly.wire_free();
+  go_on();
+  REQUIRE_FALSE(assembly.blocked());
+  assembly.finish();
+  go_on();
+  REQUIRE(assembly.blocked()); // the last flush
+  assembly.wire_free();
+  go_on();
+  REQUIRE(assembly.finished());
+  REQUIRE_FALSE(assembly.blocked());
+}
+
 TEST_CASE("a delivery that begins anew keeps nothing of the last one") {
   FlushAssembly assembly(1000, one_route());
   (void)assembly.begin();

@@ -960,6 +960,7 @@ TEST_CASE("the root refuses shares that were not granted, or of another length, 
 
 TEST_CASE("a piece as large as max_round goes when nothing else is held") {
   GatherRoot root(2, 1, 100);
+  REQUIRE_FALSE(root.blocked());
   root.begin(2);
   REQUIRE(root.on_offer(0, offer_of(2, {{0, 40}}, 1)));
   REQUIRE(root.on_offer(1, offer_of(2, {{0, 100}}, 1)));
@@ -967,10 +968,13 @@ TEST_CASE("a piece as large as max_round goes when nothing else is held") {
   REQUIRE(first.size() == 1);
   REQUIRE(first[0].rank == 0);
   REQUIRE(root.next_round().empty());
+  REQUIRE(root.blocked());
   REQUIRE(root.on_share(0, 2, 0, 40) == true);
   REQUIRE(root.next_round().empty());
+  REQUIRE(root.blocked()); // until it is consumed
   root.consumed(40);
   const auto second = root.next_round();
+  REQUIRE_FALSE(root.blocked()); // all that is offered is on its way
   REQUIRE(second.size() == 1);
   REQUIRE(second[0].rank == 1);
   REQUIRE(second[0].grant.round == 1);

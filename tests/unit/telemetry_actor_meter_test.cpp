@@ -27,9 +27,51 @@ TEST_CASE("messages of an actor are counted by kind, with time, bytes, and what 
   CHECK(registry->gauge(family::mailbox_length_high_water, {{"actor", "sender"}}).value() == 3);
   CHECK(registry->gauge(family::actor_running, {{"actor", "sender"}}).value() == 0);
   // What was busy is what the histograms hold.
-  CHECK(registry->counter(family::actor_busy, {{"actor", "sender"}}).value() ==
+  CHECK(registry->stopwatch(family::actor_busy, {{"actor", "sender"}}).value() ==
         registry->histogram(family::message_seconds, tick).sum() +
           registry->histogram(family::message_seconds, frame).sum());
+}
+
+TEST_CASE("an actor that has work and no credit is blocked between messages, and one stretch of the trace") {
+  const auto registry = std::make_shared<Registry>(Labels{});
+  const auto recorder = std::make_shared<Recorder>("rank 0", 1);
+  const Labels labels{{"actor", "flush bucket"}};
+  bool blocked = false;
+  {
+    ActorMeter meter(registry, recorder, "rank 0", "flush bucket");
+    meter.block_when([&] { return blocked; });
+    const auto message = meter.message("Round");
+    meter.end(message, meter.begin(0), 0);
+    const Stopwatch& time = registry->stopwatch(family::actor_blocked, labels);
+    CHECK_FALSE(time.runs());
+    CHECK(time.value() == 0);
+    blocked = true;
+    meter.end(message, meter.begin(0), 0);
+    CHECK(time.runs());
+    const auto begin = meter.begin(0);
+    CHECK_FALSE(time.runs()); // a message is handled: that is busy
+    CHECK(registry->stopwatch(family::actor_busy, labels).runs());
+    meter.end(message, begin, 0);
+    CHECK(time.runs());
+    CHECK_FALSE(registry->stopwatch(family::actor_busy, labels).runs());
+    blocked = false;
+    meter.end(message, meter.begin(0), 0);
+    CHECK_FALSE(time.runs());
+    const std::uint64_t so_far = time.value();
+    CHECK(so_far > 0);
+    CHECK(time.value() == so_far);
+    blocked = true;
+    meter.end(message, meter.begin(0), 0);
+    CHECK(time.runs());
+    meter.unfollow(); // what is asked about is about to go
+    meter.end(message, meter.begin(0), 0);
+    CHECK_FALSE(time.runs());
+  }
+  std::size_t stretches = 0;
+  const auto trace = nlohmann::json::parse(recorder->json());
+  for (const auto& event : trace.at("traceEvents"))
+    stretches += event.at("ph") == "X" && event.at("name") == "blocked" ? 1 : 0;
+  CHECK(stretches == 2);
 }
 
 TEST_CASE("a followed count is sampled after each message, as metrics and in the trace, until unfollowed") {

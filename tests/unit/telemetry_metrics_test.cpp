@@ -5,6 +5,8 @@
 #include "random.hpp"
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -152,6 +154,54 @@ TEST_CASE("seconds are stored as nanoseconds and listed in their unit, buckets c
   CHECK(sample.counts.at(1) == 2);
   CHECK(sample.counts.back() == 2);
   CHECK(sample.sum == Approx(2e-6 + 1099.511627776));
+}
+
+TEST_CASE("a stopwatch adds up its stretches, and shows the one that runs") {
+  const auto at = [](std::int64_t ns) { return Stopwatch::Point{std::chrono::nanoseconds{ns}}; };
+  Stopwatch watch;
+  CHECK(watch.value(at(50)) == 0);
+  watch.start(at(100));
+  CHECK(watch.runs());
+  CHECK(watch.value(at(130)) == 30);
+  CHECK(watch.value(at(90)) == 30); // another reader's clock: never less than what was read
+  watch.stop(at(160));
+  CHECK_FALSE(watch.runs());
+  CHECK(watch.value(at(500)) == 60);
+  watch.start(at(600));
+  watch.stop(at(599)); // set back
+  watch.start(at(700));
+  CHECK(watch.value(at(705)) == 65);
+  watch.stop(at(702)); // the reader was ahead of what the writer knew
+  CHECK(watch.value(at(900)) == 65);
+  watch.start(at(1000));
+  CHECK(watch.value(at(1010)) == 72);
+}
+
+TEST_CASE("who reads a stopwatch while it starts and stops sees every stretch once, and never less than before") {
+  static const Family busy{"test_busy_seconds_total", Kind::counter, "", "Busy", 1e-9};
+  Registry registry(Labels{});
+  Stopwatch& watch = registry.stopwatch(busy);
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<bool> ended{false};
+  std::jthread writer([&] {
+    while (!ended) {
+      watch.start(std::chrono::steady_clock::now());
+      watch.stop(std::chrono::steady_clock::now());
+    }
+  });
+  while (watch.value() == 0) // until it has begun
+    std::this_thread::yield();
+  std::uint64_t last = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::uint64_t now = watch.value();
+    const auto passed = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+    if (now < last || now > static_cast<std::uint64_t>(passed))
+      FAIL("read " << now << " after " << last << ", and " << passed << " have passed");
+    last = now;
+  }
+  ended = true;
+  writer.join();
+  CHECK(registry.list().at(0).samples.at(0).value == Approx(static_cast<double>(watch.value()) * 1e-9));
 }
 
 TEST_CASE("lists of several ranks merge into one family each") {

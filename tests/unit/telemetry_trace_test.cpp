@@ -35,7 +35,7 @@ TEST_CASE("spans come out as complete events, one thread a lane") {
   CHECK(recorder.recorded() == 3);
 
   const std::string text = recorder.json();
-  CHECK_THAT(text, contains("\"ts\":1700000000123456.789,\"dur\":1.211")); // no double on the way
+  CHECK_THAT(text, contains("\"ts\":1700000000123456,\"dur\":2,")); // from 456.789 to 458.000
   const auto trace = nlohmann::json::parse(text);
   const auto& events = trace.at("traceEvents");
   REQUIRE(events.size() == 6);
@@ -45,12 +45,14 @@ TEST_CASE("spans come out as complete events, one thread a lane") {
                        R"({"ph": "M", "pid": 42, "tid": 1, "name": "thread_name", "args": {"name": "Differ 0"}})"));
   CHECK(events[2] == nlohmann::json::parse(
                        R"({"ph": "M", "pid": 42, "tid": 2, "name": "thread_name", "args": {"name": "Sender"}})"));
-  CHECK(events[3].at("tid") == 1);
-  CHECK(events[3].at("name") == "diff");
-  CHECK(events[3].at("args") == nlohmann::json::parse(R"({"bytes": 4096, "version": 2})"));
-  CHECK(events[4] == nlohmann::json::parse(
-                       R"({"ph": "X", "pid": 42, "tid": 2, "name": "send", "ts": 2.0, "dur": 1.5, "args": {}})"));
-  CHECK(events[5].at("dur") == 0.0); // an end before its begin has no length
+  // By time.
+  CHECK(events[3] ==
+        nlohmann::json::parse(R"({"ph": "X", "pid": 42, "tid": 2, "name": "send", "ts": 2, "dur": 1, "args": {}})"));
+  CHECK(events[4].at("name") == "wait");
+  CHECK(events[4].at("dur") == 0); // an end before its begin has no length
+  CHECK(events[5].at("tid") == 1);
+  CHECK(events[5].at("name") == "diff");
+  CHECK(events[5].at("args") == nlohmann::json::parse(R"({"bytes": 4096, "version": 2})"));
   CHECK(trace.at("otherData").at("dropped_spans") == 0);
 }
 
@@ -163,24 +165,38 @@ TEST_CASE("counters come out as counter events and count as recorded") {
   CHECK(trace.at("otherData").at("dropped_spans") == 1);
 }
 
-TEST_CASE("on every thread of a trace spans nest, however they overlap on their lanes") {
+TEST_CASE("on every thread of a trace spans nest, in the order of the file, and times are exact as doubles") {
   CAPTURE(test::seed());
   auto random = test::generator(3);
   Recorder recorder{"rank 0", 1};
   for (int i = 0; i < 3000; ++i) {
-    const auto begin = static_cast<std::int64_t>(random() % 100'000);
-    recorder.span(random() % 2 == 0 ? "a" : "b", "span", at(begin),
-                  at(begin + static_cast<std::int64_t>(random() % 40)));
+    // Wall time; some spans begin or end with others, or have no length.
+    const std::int64_t begin = 1'796'000'000'000'000'000 + static_cast<std::int64_t>(random() % 100'000) * 777;
+    const std::int64_t length = static_cast<std::int64_t>(random() % 40) * 777;
+    recorder.span(random() % 2 == 0 ? "a" : "b", "span", at(begin), at(begin + length));
+    if (i % 5 == 0)
+      recorder.span("a", "inner", at(begin + length / 2), at(begin + length));
   }
   const auto trace = nlohmann::json::parse(recorder.json());
   std::map<int, std::string> lanes;
   std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> threads;
+  std::map<int, std::vector<std::int64_t>> stacks; // ends of what is open, as a parser keeps them
   for (const auto& event : trace.at("traceEvents")) {
     if (event.at("name") == "thread_name")
       lanes[event.at("tid")] = event.at("args").at("name");
     if (event.at("ph") == "X") {
-      const auto begin = static_cast<std::int64_t>(std::llround(event.at("ts").get<double>() * 1000));
-      const auto length = static_cast<std::int64_t>(std::llround(event.at("dur").get<double>() * 1000));
+      REQUIRE(event.at("ts").is_number_integer());
+      REQUIRE(event.at("dur").is_number_integer());
+      const auto begin = event.at("ts").get<std::int64_t>(), length = event.at("dur").get<std::int64_t>();
+      REQUIRE(static_cast<std::int64_t>(event.at("ts").get<double>()) == begin);
+      auto& open = stacks[event.at("tid")];
+      while (!open.empty() && open.back() <= begin)
+        open.pop_back();
+      if (!open.empty() && begin + length > open.back())
+        FAIL("thread " << event.at("tid") << ": " << begin << ".." << begin + length << " ends after " << open.back());
+      if (!threads[event.at("tid")].empty() && begin < threads[event.at("tid")].back().first)
+        FAIL("thread " << event.at("tid") << ": " << begin << " comes late");
+      open.push_back(begin + length);
       threads[event.at("tid")].emplace_back(begin, begin + length);
     }
   }
@@ -194,7 +210,7 @@ TEST_CASE("on every thread of a trace spans nest, however they overlap on their 
         if (a.first < b.first && b.first < a.second && a.second < b.second)
           FAIL("thread " << tid << ": " << a.first << ".." << a.second << " and " << b.first << ".." << b.second);
   }
-  CHECK(spans == 3000);
+  CHECK(spans == 3600);
 }
 
 TEST_CASE("now is wall time in nanoseconds") {

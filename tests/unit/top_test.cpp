@@ -43,6 +43,7 @@ constexpr const char* first = R"(
 deltawire_actor_running{rank="0",actor="sender"} 1
 deltawire_actor_start_time_seconds{rank="0",actor="sender"} 100
 deltawire_actor_busy_seconds_total{rank="0",actor="sender"} 5
+deltawire_actor_blocked_seconds_total{rank="0",actor="sender"} 2
 deltawire_messages_total{rank="0",actor="sender",message="Tick"} 30
 deltawire_messages_total{rank="0",actor="sender",message="FrameArrived"} 70
 deltawire_message_seconds_bucket{rank="0",actor="sender",message="Tick",le="0.001"} 60
@@ -56,6 +57,7 @@ deltawire_version{rank="0"} 7
 deltawire_update_density{rank="0"} 0.0125
 deltawire_worker_version{rank="0",worker="1"} 6
 deltawire_worker_lag{rank="0",worker="1"} 1
+deltawire_worker_joins_total{rank="0",worker="1"} 3
 deltawire_worker_state{rank="0",worker="1",state="serving"} 0
 deltawire_worker_state{rank="0",worker="1",state="lagging"} 1
 )";
@@ -67,19 +69,19 @@ TEST_CASE("one scrape shows shares and rates since an actor's start, two since t
   const std::string alone = view(one, nullptr);
   INFO(alone);
   CHECK_THAT(alone, contains("version 7, last update: density 1.25%"));
-  CHECK_THAT(alone, contains(" 50%     50% "));   // 5 s of 10
-  CHECK_THAT(alone, contains(" 10.0 "));          // 100 messages in 10 s
-  CHECK_THAT(alone, contains("1.00ms   4.00ms")); // p50 and p99
+  CHECK_THAT(alone, contains(" 50%     30%     20% ")); // 5 s of 10, and 2 blocked
+  CHECK_THAT(alone, contains(" 10.0 "));                // 100 messages in 10 s
+  CHECK_THAT(alone, contains("1.00ms   4.00ms"));       // p50 and p99
   CHECK_THAT(alone, contains("1.00KiB/8.00KiB (4.00KiB)"));
-  CHECK_THAT(alone, contains("     1        6     1 lagging"));
+  CHECK_THAT(alone, contains("     1        6     1 lagging           - -             3\n")); // restarts
 
   std::string later = first;
   later.replace(later.find("} 5\n"), 4, "} 5.5\n");
   later.replace(later.find("} 70\n"), 5, "} 90\n");
   const std::string live = view(scrape(112, later), &one);
   INFO(live);
-  CHECK_THAT(live, contains(" 25%     75% ")); // 0.5 s of 2
-  CHECK_THAT(live, contains(" 10.0 "));        // 20 messages in 2 s
+  CHECK_THAT(live, contains(" 25%     75%      0% ")); // 0.5 s of 2
+  CHECK_THAT(live, contains(" 10.0 "));                // 20 messages in 2 s
 }
 
 TEST_CASE("series of others and nonsense labels are no rows") {
@@ -117,13 +119,15 @@ TEST_CASE("a page holds the run's figures, what is worth a look, and nothing fro
   const auto spans = parse_trace(R"({"traceEvents": [
     {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "rank 0"}},
     {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "rank 0: differ 0"}},
-    {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1000.5, "dur": 250.0, "args": {"version": 2}},
+    {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1000.5, "dur": 150.0, "args": {"version": 2}},
+    {"ph": "X", "pid": 1, "tid": 1, "name": "blocked", "ts": 1100.5, "dur": 100.0, "args": {}},
+    {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1200.5, "dur": 50.0, "args": {"version": 2}},
     {"ph": "C", "pid": 1, "name": "held", "ts": 1000.5, "args": {"bytes": 5}}]})");
   REQUIRE(spans);
-  REQUIRE(spans->size() == 1);
+  REQUIRE(spans->size() == 3);
   CHECK(spans->front().lane == "rank 0: differ 0");
   CHECK(spans->front().begin_ns == 1'000'500);
-  CHECK(spans->front().end_ns == 1'250'500);
+  CHECK(spans->front().end_ns == 1'150'500);
   const std::string html = page("run <1>", *run, *spans);
   CHECK_THAT(html, contains("run &lt;1&gt;"));
   CHECK_THAT(html, contains("2.00 %</b>"));
@@ -131,6 +135,7 @@ TEST_CASE("a page holds the run's figures, what is worth a look, and nothing fro
   CHECK_THAT(html, contains("version 2: worker 0: worker 0: &lt;gone&gt;"));
   CHECK_THAT(html, contains("version 2: holds 1, lost, digest not confirmed"));
   CHECK_THAT(html, contains("rank 0: differ 0"));
+  CHECK_THAT(html, contains("80.0 % busy, 20.0 % blocked")); // busy comes first where both are
   for (const char* outside : {"<script", "http://", "https://", "url(", "@import"})
     CHECK(html.find(outside) == std::string::npos);
   CHECK(page("none", Run{}, {}).find("</html>") != std::string::npos); // a run that never got to an update

@@ -9,6 +9,7 @@
 #include "replay/message.hpp"
 #include "report.hpp"
 #include "scaling_bench.hpp"
+#include "telemetry_bench.hpp"
 #include "transport_bench.hpp"
 #include "update_bench.hpp"
 
@@ -30,7 +31,8 @@ enum Takes : unsigned {
   none = 0,
   size = 1,     ///< --gib, --runs
   changes = 2,  ///< --density
-  pipeline = 4, ///< all others
+  pipeline = 4, ///< all others but
+  apart = 8,    ///< --processes
 };
 
 struct Bench {
@@ -43,8 +45,9 @@ constexpr std::array benches{
   Bench{"kernel", [](const BenchOptions& options) -> Result<Report> { return kernel_bench(options); }, size},
   Bench{"codec", codec_bench, size | changes},
   Bench{"transport", transport_bench, size},
-  Bench{"update", update_bench, size | changes | pipeline},
-  Bench{"scaling", scaling_bench, size | changes | pipeline},
+  Bench{"update", update_bench, size | changes | pipeline | apart},
+  Bench{"scaling", scaling_bench, size | changes | pipeline | apart},
+  Bench{"telemetry", telemetry_bench, size | changes | pipeline},
   Bench{"layout", [](const BenchOptions&) -> Result<Report> { return layout_bench(); }, none},
   Bench{"plan", [](const BenchOptions&) -> Result<Report> { return plan_bench(); }, none},
   Bench{"gpu", gpu_bench, size | changes},
@@ -68,7 +71,7 @@ const char* foreign_option(const BenchOptions& options, unsigned takes) {
                               {"--ranks", options.ranks.has_value(), pipeline},
                               {"--workers", options.workers.has_value(), pipeline},
                               {"--clustered", options.clustered, pipeline},
-                              {"--processes", options.processes, pipeline},
+                              {"--processes", options.processes, apart},
                               {"--set", !options.overrides.empty(), pipeline}})
     if (option.given && (takes & option.kind) == 0)
       return option.name;

@@ -2,6 +2,9 @@
 
 #include "replay/exit_status.hpp"
 
+#include <fmt/format.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -43,9 +46,11 @@ Result<std::unique_ptr<UpdateSession>> UpdateSession::open(const ModelPlan& plan
                                                            const std::string& topology,
                                                            const std::vector<std::string>& overrides) {
   std::vector<std::string> inproc = overrides;
-  for (const char* text : {"actors.gather_queue.transport=\"inproc\"", "actors.sender.transport=\"inproc\"",
-                           "transport.master=\"127.0.0.1:1\""}) // where they meet; nobody opens it
+  for (const char* text : {"actors.gather_queue.transport=\"inproc\"", "actors.sender.transport=\"inproc\""})
     inproc.emplace_back(text);
+  // Where they meet; nobody opens it. Another session in this process meets elsewhere.
+  static std::atomic<std::uint32_t> sessions{0};
+  inproc.push_back(fmt::format("transport.master=\"127.0.0.1:{}\"", 1 + sessions++ % 65535));
   std::unique_ptr<UpdateSession> session(new UpdateSession(plan));
   if (auto connected = replay::catching([&] { return session->connect(weights, topology, inproc); }); !connected)
     return pass_on(std::move(connected));

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -18,10 +20,10 @@ namespace {
 constexpr const char* style = R"(
 :root { color-scheme: light dark; --page: #fbfaf8; --card: #ffffff; --ink: #1c1d21; --soft: #646770; --line: #e3e1dc;
   --bar: #2f6fb2; --bar2: #8fb4da; --ok: #2e8b57; --bad: #c0392b; --note: #9a6a00; --notebg: #fff4d6;
-  --diff: #2f6fb2; --gather: #7a5cc4; --assemble: #0f8b8d; --send: #d17b0f; --stage: #b0437a; --commit: #2e8b57; --other: #8a8d96; }
+  --diff: #2f6fb2; --gather: #7a5cc4; --assemble: #0f8b8d; --send: #d17b0f; --stage: #b0437a; --commit: #2e8b57; --other: #8a8d96; --blocked: #d9d2c3; }
 @media (prefers-color-scheme: dark) { :root { --page: #16171b; --card: #1f2126; --ink: #e8e8ea; --soft: #a0a4ae; --line: #343740;
   --bar: #6aa7e8; --bar2: #3d5f85; --ok: #5fc08a; --bad: #ef7b6f; --note: #f0c869; --notebg: #3a3118;
-  --diff: #6aa7e8; --gather: #ab92ee; --assemble: #4fc4c6; --send: #f0a848; --stage: #e583b3; --commit: #5fc08a; --other: #8a8d96; } }
+  --diff: #6aa7e8; --gather: #ab92ee; --assemble: #4fc4c6; --send: #f0a848; --stage: #e583b3; --commit: #5fc08a; --other: #8a8d96; --blocked: #4b4a45; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 60px; }
@@ -116,7 +118,7 @@ std::string tiles(const Run& run) {
               fmt::format("updates, {} of them {}", seeds, seeds == 1 ? "a seed" : "seeds"));
   out += tile(fmt::format("{:.2f} %", 100 * median(of_deltas(run, density))), "changed in an update (median)");
   out += tile(bytes(median(sent)), seeds > 0 && seed > 0 && !sent.empty()
-                                     ? fmt::format("on the wire for an update (median), {:.1f} % of a seed",
+                                     ? fmt::format("on the wire for an update (median), {:.1f}\u00a0% of a seed",
                                                    100 * median(sent) / (seed / static_cast<double>(seeds)))
                                      : "on the wire for an update (median)");
   out += tile(duration(median(of_deltas(run, [](const Update& u) { return u.committed_s; }))),
@@ -140,17 +142,16 @@ std::string warnings(const Run& run) {
 
 constexpr double chart_left = 70, chart_width = 980, chart_height = 130;
 
-/// The least of 1, 2, 5 times a power of ten (of two, for bytes) that is not below the value.
-double round_up(double value, bool binary) {
+/// The least of these times a power of the last of them that is not below the value.
+double round_up(double value, std::initializer_list<double> steps) {
   if (value <= 0)
     return 1;
-  if (binary)
-    return std::exp2(std::ceil(std::log2(value)));
-  const double power = std::pow(10, std::floor(std::log10(value)));
-  for (const double step : {1.0, 2.0, 5.0, 10.0})
+  const double base = *std::prev(steps.end());
+  const double power = std::pow(base, std::floor(std::log(value) / std::log(base)));
+  for (const double step : steps)
     if (value <= step * power)
       return step * power;
-  return value;
+  return base * base * power; // the logarithm was rounded down
 }
 
 /// Bars over the updates that are deltas: a seed would dwarf them.
@@ -165,7 +166,7 @@ std::string bars(const Run& run, bool binary, const std::function<double(const U
     }
   if (updates.empty())
     return "<p class=\"sub\">No update but seeds.</p>\n";
-  const double top = round_up(most, binary);
+  const double top = binary ? round_up(most, {1, 1.5, 2}) : round_up(most, {1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10});
   const double step = chart_width / static_cast<double>(updates.size());
   const double width = std::max(1.0, std::min(48.0, step * 0.72));
   std::string out = fmt::format("<svg viewBox=\"0 0 1060 {}\" role=\"img\">\n", chart_height + 34);
@@ -306,7 +307,8 @@ std::string_view phase_of(const std::string& name) {
                                                                           {"stage", "stage"},
                                                                           {"flush on the wire", "send"},
                                                                           {"verify", "stage"},
-                                                                          {"commit", "commit"}};
+                                                                          {"commit", "commit"},
+                                                                          {"blocked", "blocked"}};
   const auto found = known.find(name);
   return found == known.end() ? "other" : found->second;
 }
@@ -348,6 +350,11 @@ bool lane_before(const std::string& a, const std::string& b) {
   return key(a) < key(b);
 }
 
+/// Time under way, not work.
+bool is_around(const std::string& name) {
+  return name == "flush on the wire" || name == "gather" || name == "send share";
+}
+
 std::string gantt(const Window& window, const std::vector<Span>& spans) {
   std::map<std::string, std::vector<const Span*>, decltype(&lane_before)> lanes(&lane_before);
   for (const Span& span : spans)
@@ -360,7 +367,7 @@ std::string gantt(const Window& window, const std::vector<Span>& spans) {
   };
   const double height = row * static_cast<double>(lanes.size()) + 26;
   std::string out = fmt::format("<svg viewBox=\"0 0 1060 {:.0f}\" role=\"img\">\n", height);
-  const double tick = round_up(length / 8, false);
+  const double tick = round_up(length / 8, {1, 2, 5, 10});
   for (double at = 0; at <= length; at += tick) {
     const double x = left + width * at / length;
     out += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1:.1f}\" stroke=\"var(--line)\"/>"
@@ -371,9 +378,15 @@ std::string gantt(const Window& window, const std::vector<Span>& spans) {
   for (const auto& [lane, list] : lanes) {
     out += fmt::format("<text class=\"name\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", left - 8, y + 12,
                        escaped(lane));
-    for (const Span* span : list) {
+    // What lies behind first: blocked, then time under way, then work.
+    std::vector<const Span*> layered = list;
+    std::stable_sort(layered.begin(), layered.end(), [](const Span* a, const Span* b) {
+      const auto layer = [](const Span* span) { return span->name == "blocked" ? 0 : is_around(span->name) ? 1 : 2; };
+      return layer(a) < layer(b);
+    });
+    for (const Span* span : layered) {
       const double begin = x_of(span->begin_ns), end = x_of(span->end_ns);
-      const bool around = span->name == "flush on the wire" || span->name == "gather"; // time under way, not work
+      const bool around = is_around(span->name);
       out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"var(--{})\"{}>"
                          "<title>{}: {}</title></rect>\n",
                          begin, around ? y + 3 : y + 1, std::max(0.8, end - begin), around ? 10 : 14,
@@ -383,6 +396,86 @@ std::string gantt(const Window& window, const std::vector<Span>& spans) {
     y += row;
   }
   return out + "</svg>\n";
+}
+
+using Interval = std::pair<std::int64_t, std::int64_t>;
+
+/// Sorted and disjoint.
+std::vector<Interval> united(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  std::vector<Interval> out;
+  for (const Interval& each : intervals)
+    if (!out.empty() && each.first <= out.back().second)
+      out.back().second = std::max(out.back().second, each.second);
+    else
+      out.push_back(each);
+  return out;
+}
+
+double length_of(const std::vector<Interval>& intervals) {
+  double length = 0;
+  for (const auto& [begin, end] : intervals)
+    length += static_cast<double>(end - begin);
+  return length;
+}
+
+/// What each actor did while versions were under way, by its spans; seeds left out where there are others.
+std::string where_actors_time_went(const Run& run, const std::vector<Span>& spans) {
+  std::vector<Window> windows = windows_of(spans);
+  std::set<std::int64_t> seeds;
+  for (const Update& update : run.updates)
+    if (update.kind == "seed")
+      seeds.insert(static_cast<std::int64_t>(update.version));
+  if (std::any_of(windows.begin(), windows.end(), [&](const Window& each) { return !seeds.contains(each.version); }))
+    std::erase_if(windows, [&](const Window& each) { return seeds.contains(each.version); });
+  std::vector<Interval> whole;
+  for (const Window& window : windows)
+    whole.emplace_back(window.begin, window.end);
+  whole = united(std::move(whole));
+  if (length_of(whole) <= 0)
+    return "";
+  struct Lane {
+    std::vector<Interval> busy, busy_or_blocked;
+  };
+  std::map<std::string, Lane, decltype(&lane_before)> lanes(&lane_before);
+  for (const Span& span : spans) {
+    if (is_around(span.name))
+      continue;
+    Lane& lane = lanes[span.lane];
+    for (const auto& [begin, end] : whole) {
+      const Interval within{std::max(begin, span.begin_ns), std::min(end, span.end_ns)};
+      if (within.first >= within.second)
+        continue;
+      lane.busy_or_blocked.push_back(within);
+      if (span.name != "blocked")
+        lane.busy.push_back(within);
+    }
+  }
+  constexpr double left = 190, width = 640, row = 20;
+  std::string out = fmt::format("<section><h2>Where each actor's time went</h2><p class=\"sub\">While {} under way, "
+                                "from the traces. Blocked: it had work that waited for byte credit; what is neither is "
+                                "waiting for work.</p>\n<div class=\"key\"><span><i style=\"background:var(--bar)\">"
+                                "</i>busy</span><span><i style=\"background:var(--blocked)\"></i>blocked</span></div>\n"
+                                "<svg viewBox=\"0 0 1060 {:.0f}\" role=\"img\">\n",
+                                windows.size() == 1 ? "one update was" : fmt::format("{} updates were", windows.size()),
+                                row * static_cast<double>(lanes.size()) + 4);
+  double y = 2;
+  for (const auto& [name, lane] : lanes) {
+    const double busy = length_of(united(lane.busy)) / length_of(whole);
+    const double blocked = length_of(united(lane.busy_or_blocked)) / length_of(whole) - busy;
+    out +=
+      fmt::format("<text class=\"name\" x=\"{0}\" y=\"{1:.1f}\" text-anchor=\"end\">{2}</text>"
+                  "<rect x=\"{3}\" y=\"{4:.1f}\" width=\"{5}\" height=\"14\" fill=\"none\" stroke=\"var(--line)\"/>"
+                  "<rect x=\"{3}\" y=\"{4:.1f}\" width=\"{6:.1f}\" height=\"14\" fill=\"var(--bar)\"/>"
+                  "<rect x=\"{7:.1f}\" y=\"{4:.1f}\" width=\"{8:.1f}\" height=\"14\" fill=\"var(--blocked)\"/>"
+                  "<text x=\"{9}\" y=\"{1:.1f}\">{10}</text>\n",
+                  left - 8, y + 12, escaped(name), left, y + 1, width, width * busy, left + width * busy,
+                  width * blocked, left + width + 10,
+                  blocked < 0.0005 ? fmt::format("{:.1f} % busy", 100 * busy)
+                                   : fmt::format("{:.1f} % busy, {:.1f} % blocked", 100 * busy, 100 * blocked));
+    y += row;
+  }
+  return out + "</svg></section>\n";
 }
 
 std::string pipeline(const std::vector<Span>& spans) {
@@ -395,7 +488,7 @@ std::string pipeline(const std::vector<Span>& spans) {
     "wire.</p>\n<div class=\"key\">";
   for (const std::string_view phase : phases)
     out += fmt::format("<span><i style=\"background:var(--{0})\"></i>{0}</span>", phase);
-  out += "</div>\n";
+  out += "<span><i style=\"background:var(--blocked)\"></i>blocked: work at hand, no byte credit</span></div>\n";
   constexpr std::size_t most = 12; // the latest
   for (std::size_t i = windows.size() - std::min(most, windows.size()); i < windows.size(); ++i)
     out +=
@@ -413,8 +506,8 @@ std::string page(const std::string& title, const Run& run, const std::vector<Spa
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0} - deltawire"
            "</title>\n<style>{1}</style></head>\n<body><main>\n<h1>deltawire run</h1><p class=\"sub\">{0}</p>\n",
            escaped(title), style) +
-         tiles(run) + warnings(run) + steps(run) + where_time_went(run) + lag(run) + pipeline(spans) + table(run) +
-         "</main></body></html>\n";
+         tiles(run) + warnings(run) + steps(run) + where_time_went(run) + lag(run) +
+         where_actors_time_went(run, spans) + pipeline(spans) + table(run) + "</main></body></html>\n";
 }
 
 } // namespace deltawire::report

@@ -36,6 +36,7 @@ std::optional<Who> who_is(const Series& series) {
 struct Actor {
   bool running = false;
   double start = 0, busy = 0, mailbox = 0, mailbox_peak = 0, messages = 0, bytes = 0;
+  std::optional<double> blocked; ///< seconds; of actors that ever were
   std::optional<double> held, held_peak, cap;
   std::map<double, double> buckets; ///< cumulative, by bound in seconds
 };
@@ -56,6 +57,8 @@ Actors actors_of(const Scrape& scrape) {
       actor.start = series.value;
     else if (name == "deltawire_actor_busy_seconds_total")
       actor.busy = series.value;
+    else if (name == "deltawire_actor_blocked_seconds_total")
+      actor.blocked = series.value;
     else if (name == "deltawire_mailbox_length")
       actor.mailbox = series.value;
     else if (name == "deltawire_mailbox_length_high_water")
@@ -107,7 +110,7 @@ std::string bytes(double amount) {
 
 /// What an actor did in the time that counts.
 struct Activity {
-  double seconds = 0, busy = 0, messages = 0, bytes = 0;
+  double seconds = 0, busy = 0, blocked = 0, messages = 0, bytes = 0;
 };
 
 Activity activity_of(const Who& who, const Actor& actor, const Scrape& now, const Scrape* before,
@@ -115,26 +118,29 @@ Activity activity_of(const Who& who, const Actor& actor, const Scrape& now, cons
   const auto found = earlier.find(who);
   // A session that began since: from its start.
   if (before == nullptr || found == earlier.end() || found->second.start != actor.start)
-    return {now.at_s - actor.start, actor.busy, actor.messages, actor.bytes};
+    return {now.at_s - actor.start, actor.busy, actor.blocked.value_or(0), actor.messages, actor.bytes};
   const Actor& then = found->second;
-  return {now.at_s - before->at_s, actor.busy - then.busy, actor.messages - then.messages, actor.bytes - then.bytes};
+  return {now.at_s - before->at_s, actor.busy - then.busy, actor.blocked.value_or(0) - then.blocked.value_or(0),
+          actor.messages - then.messages, actor.bytes - then.bytes};
 }
 
 std::string actor_row(const Who& who, const Actor& actor, const Activity& did) {
   const double seconds = std::max(did.seconds, 1e-9);
   const bool acts = actor.start > 0;
   const double busy = std::clamp(did.busy / seconds, 0.0, 1.0);
+  const double blocked = std::clamp(did.blocked / seconds, 0.0, 1.0 - busy);
   std::string held = "-";
   if (actor.held)
     held = fmt::format("{}{}{}", bytes(*actor.held), actor.cap ? fmt::format("/{}", bytes(*actor.cap)) : "",
                        actor.held_peak ? fmt::format(" ({})", bytes(*actor.held_peak)) : "");
-  return fmt::format("{:6} {:>3} {:14} {:7} {:>5} {:>7} {:>7} {:>8} {:>10} {:>8} {:>8}  {}\n",
+  return fmt::format("{:6} {:>3} {:14} {:7} {:>5} {:>7} {:>7} {:>7} {:>8} {:>10} {:>8} {:>8}  {}\n",
                      who.side == 0 ? "rank" : "worker", who.index, who.actor,
                      !acts           ? "-"
                      : actor.running ? "running"
                                      : "ended",
                      acts ? fmt::format("{:.0f}%", 100 * busy) : "-",
-                     acts ? fmt::format("{:.0f}%", 100 * (1 - busy)) : "-",
+                     acts ? fmt::format("{:.0f}%", 100 * (1 - busy - blocked)) : "-",
+                     acts && actor.blocked ? fmt::format("{:.0f}%", 100 * blocked) : "-",
                      acts ? fmt::format("{:.0f}/{:.0f}", actor.mailbox, actor.mailbox_peak) : "-",
                      acts ? replay::three_digits(did.messages / seconds) : "-",
                      acts ? bytes(did.bytes / seconds) + "/s" : "-", quantile(actor, 0.5), quantile(actor, 0.99), held);
@@ -142,6 +148,7 @@ std::string actor_row(const Who& who, const Actor& actor, const Activity& did) {
 
 struct Worker {
   std::optional<double> version, lag, pause, digest, served;
+  double joins = 0;
   std::string state;
 };
 
@@ -160,6 +167,8 @@ std::string workers_table(const Scrape& scrape) {
       worker.pause = series.value;
     else if (series.name == "deltawire_worker_digest_ok")
       worker.digest = series.value;
+    else if (series.name == "deltawire_worker_joins_total")
+      worker.joins = series.value;
     else if (series.name == "deltawire_served_version")
       worker.served = series.value;
     else if (series.name == "deltawire_worker_state" && series.value == 1)
@@ -167,16 +176,17 @@ std::string workers_table(const Scrape& scrape) {
   }
   if (workers.empty())
     return "";
-  std::string text =
-    fmt::format("\n{:6} {:>8} {:>5} {:10} {:>8} {}\n", "worker", "version", "lag", "state", "pause", "digest");
+  std::string text = fmt::format("\n{:6} {:>8} {:>5} {:10} {:>8} {:6} {:>8}\n", "worker", "version", "lag", "state",
+                                 "pause", "digest", "restarts");
   for (const auto& [index, worker] : workers) {
     const auto whole = [](std::optional<double> value) { return value ? fmt::format("{:.0f}", *value) : "-"; };
-    text += fmt::format("{:>6} {:>8} {:>5} {:10} {:>8} {}\n", index,
+    text += fmt::format("{:>6} {:>8} {:>5} {:10} {:>8} {:6} {:>8}\n", index,
                         whole(worker.version ? worker.version : worker.served), whole(worker.lag),
                         worker.state.empty() ? "-" : worker.state, worker.pause ? duration(*worker.pause) : "-",
                         !worker.digest        ? "-"
                         : *worker.digest == 1 ? "ok"
-                                              : "not ok");
+                                              : "not ok",
+                        worker.version ? whole(worker.joins) : "-");
   }
   return text;
 }
@@ -209,8 +219,9 @@ std::string view(const Scrape& now, const Scrape* before) {
   const Actors actors = actors_of(now);
   const Actors earlier = before != nullptr ? actors_of(*before) : Actors{};
   std::string text = update_line(now);
-  text += fmt::format("{:10} {:14} {:7} {:>5} {:>7} {:>7} {:>8} {:>10} {:>8} {:>8}  {}\n", "", "actor", "state", "busy",
-                      "waiting", "mailbox", "msg/s", "bytes in", "p50", "p99", "in flight/cap (most)");
+  text +=
+    fmt::format("{:10} {:14} {:7} {:>5} {:>7} {:>7} {:>7} {:>8} {:>10} {:>8} {:>8}  {}\n", "", "actor", "state", "busy",
+                "waiting", "blocked", "mailbox", "msg/s", "bytes in", "p50", "p99", "in flight/cap (most)");
   for (const auto& [who, actor] : actors)
     text += actor_row(who, actor, activity_of(who, actor, now, before, earlier));
   return text + workers_table(now);

@@ -14,7 +14,7 @@ struct Scrape {
   std::vector<Series> series;
 };
 
-/// Lines that end with a newline, plain ASCII. Rates and busy shares are of the time between the scrapes; with a
+/// Lines that end with a newline, plain ASCII. Rates and shares of time are of the time between the scrapes; with a
 /// `before` that is null, of the time since each actor started. Latencies are of all messages since then, read from
 /// their histograms: the bound of the bucket that holds the quantile.
 [[nodiscard]] std::string view(const Scrape& now, const Scrape* before);

@@ -42,9 +42,9 @@ inline std::map<std::string, double> series_of(const std::string& text) {
   return series;
 }
 
-/// A port that was free a moment ago, with a few more behind it; other numbers, other ports.
+/// A port below those that the system hands out, with a few more behind it; other numbers, other ports.
 inline int likely_free_port(int number = 0) {
-  return 20000 + static_cast<int>(::getpid() * 37 % 20000) + 100 * number;
+  return 20000 + static_cast<int>(::getpid() * 37 % 12000) + 100 * number;
 }
 
 } // namespace deltawire::test

@@ -77,8 +77,8 @@ Library open_library() {
 }
 
 const Library& nccl() {
-  static const Library library = open_library();
-  return library;
+  static const auto* library = new Library(open_library()); // never freed: an abort may outlive what exit() destroys
+  return *library;
 }
 
 /// What NCCL said, with its name for it.
@@ -90,15 +90,20 @@ Failure failure_of(ncclResult_t result, ncclComm_t communicator, const char* att
                       more == nullptr || *more == '\0' ? "" : ": ", more == nullptr ? "" : more)};
 }
 
+/// A device that fails is no defect of ours, and no fault of an argument.
+Failure device_failure(const Outcome& outcome) {
+  return {Code::peer_failed, "the device: " + outcome.fault};
+}
+
 Result<void> result_of(const Outcome& outcome) {
   if (!outcome)
-    return fail(Code::internal, "{}", outcome.fault);
+    return tl::make_unexpected(device_failure(outcome));
   return {};
 }
 
 Result<Progress> progress_of(const Outcome& outcome, bool done) {
   if (!outcome)
-    return fail(Code::internal, "{}", outcome.fault);
+    return tl::make_unexpected(device_failure(outcome));
   return done ? Progress::done : Progress::under_way;
 }
 
@@ -177,7 +182,6 @@ public:
       return;
     on_device_->aborting = true;
     const auto end = [communicator = std::exchange(communicator_, nullptr), on_device = on_device_] {
-      pthread_setname_np(pthread_self(), "dw-nccl-abort");
       ncclResult_t result = ncclUnhandledCudaError;
       if (kernels::cuda::use_device(on_device->device))
         result = nccl().comm_abort(communicator);
@@ -185,7 +189,9 @@ public:
       on_device->aborting = false;
     };
     try {
-      std::thread(end).detach();
+      std::thread aborting(end);
+      pthread_setname_np(aborting.native_handle(), "dw-nccl-abort");
+      aborting.detach();
     } catch (const std::system_error&) {
       end(); // better late than not at all
     }

@@ -283,7 +283,7 @@ void Publisher::connect() {
   self.observer = std::make_shared<actors::RankObserver>(self.setup->rank, self.setup->metrics);
   actors::throw_failure(self.observer->serve(self.setup->topology.telemetry.prometheus, self.metrics_index));
   self.system = actors::shared_system();
-  self.supervisor = self.system->spawn(actors::trainer_supervisor, self.setup);
+  self.supervisor = actors::spawn_from_outside(*self.system, actors::trainer_supervisor, self.setup);
   throw_failure(actors::ask<actors::ConnectRequest>(self.supervisor));
   self.observer->connected(*self.setup->work, settings);
   for (const actors::HeldTensor& held : self.setup->tensors)

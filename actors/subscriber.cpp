@@ -40,7 +40,7 @@ struct Subscriber::Implementation {
     endpoint = actors::value_or_throw(
       actors::serve_metrics(setup->topology.telemetry.prometheus, metrics_index, setup->metrics));
     system = actors::shared_system();
-    supervisor = system->spawn(actors::worker_supervisor, setup);
+    supervisor = actors::spawn_from_outside(*system, actors::worker_supervisor, setup);
     throw_failure(actors::ask<actors::ConnectRequest>(supervisor));
   }
 

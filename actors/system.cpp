@@ -2,6 +2,8 @@
 
 #include "actors/interfaces.hpp"
 
+#include <caf/logger.hpp>
+
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -35,9 +37,14 @@ std::shared_ptr<caf::actor_system> shared_system() {
   std::shared_ptr<System> system = shared.lock();
   if (!system) {
     system = std::make_shared<System>();
+    leave_system();
     shared = system;
   }
   return {system, &system->system};
+}
+
+void leave_system() {
+  caf::logger::set_current_actor_system(nullptr);
 }
 
 } // namespace deltawire::actors

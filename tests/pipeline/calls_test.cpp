@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <future>
+#include <memory>
 #include <thread>
 
 using namespace deltawire;
@@ -104,6 +106,24 @@ TEST_CASE("polls and commits out of order name the call and change nothing") {
   CHECK_THAT(error_of(Code::call_order, [&] { (void)polled.commit(1); }), contains("commit(1) twice"));
   CHECK(session.wait()[0].committed);
   CHECK(session.compare(scenario.tensors) == "");
+}
+
+TEST_CASE("who ends last in a process may do so on another thread than who began, while that one lives on") {
+  // What an actor system is tied to by CAF: the threads that made it or spawned in it.
+  struct Parts {
+    Scenario scenario = two_ranks();
+    std::unique_ptr<Session> session;
+    std::promise<void> ended;
+  };
+  const auto parts = std::make_shared<Parts>(); // outlives a failure of this test
+  parts->session = std::make_unique<Session>(parts->scenario);
+  connect(*parts->session);
+  parts->session->close();
+  std::thread([parts] {
+    parts->session.reset();
+    parts->ended.set_value();
+  }).detach();
+  REQUIRE(parts->ended.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
 }
 
 TEST_CASE("a name is bound once") {

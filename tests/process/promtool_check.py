@@ -28,8 +28,10 @@ def main():
                 return 77
             if found := re.search(r"metrics at (http://\S+)", line):
                 try:
-                    while True:  # until the run ends: the last scrape has the most in it
-                        text = urllib.request.urlopen(found[1], timeout=5).read() or text
+                    while True:  # until the run ends; workers serve longer than the root, whose updates these are
+                        scrape = urllib.request.urlopen(found[1], timeout=5).read()
+                        if b"deltawire_update_density" in scrape or not text:
+                            text = scrape
                 except OSError:
                     pass
     if running.returncode != 0 or b"deltawire_update_density" not in text:

@@ -30,7 +30,7 @@ class Span:
     """A span on one process's clock, in nanoseconds."""
 
     def __init__(self, event):
-        # Microseconds since 1970 with three decimals do not fit a double, so they were read as decimals.
+        # Whole microseconds; other writers have fractions, which do not fit a double: they were read as decimals.
         self.begin = int(event["ts"] * 1000)
         self.end = self.begin + int(event["dur"] * 1000)
         self.name = event["name"]

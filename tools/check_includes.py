@@ -25,7 +25,6 @@ ROOMS = {
         "src/config", "src/telemetry", "src/sync",
     },
     "tools/replay/proof": {"src/checkpoint", "src/config"},  # an oracle of the product: no code of src/layout
-    "tools/starter": {"include/deltawire"},  # the same, the smallest there is
     "tools/trainer": {"include/deltawire"},  # an embedding program: the facade is all it sees
     "tools/top": {"src/config", "tools"},  # over HTTP and text only
     "tools": {

@@ -114,7 +114,7 @@ TEST_CASE("the other benchmarks relate what they measure to the machine", "[benc
 
 TEST_CASE("bench pause relates the pause to exchange and read-back, with as many changes in four times the weights",
           "[bench]") {
-  const json rows = rows_of({"pause", "--gib", "0.002", "--tensors", "10", "--runs", "1"});
+  const json rows = rows_of({"pause", "--gib", "0.002", "--tensors", "10"});
   check_limits(rows);
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].at("input") == "0.002 GiB, 1 % changed");
@@ -129,7 +129,7 @@ TEST_CASE("bench pause relates the pause to exchange and read-back, with as many
 
 TEST_CASE("bench bookkeeping measures updates in which nothing changed, of a quarter of the slots and of all",
           "[bench]") {
-  const json rows = rows_of({"bookkeeping", "--tensors", "720", "--ranks", "3", "--runs", "1"});
+  const json rows = rows_of({"bookkeeping", "--tensors", "720", "--ranks", "3"});
   REQUIRE(rows.size() == 4);
   for (const std::size_t i : {0u, 1u, 2u, 3u}) {
     CHECK(rows[i].at("work") == (i < 2 ? "3 ranks, experts whole" : "3 ranks, experts cut over all"));

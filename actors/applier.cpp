@@ -44,6 +44,15 @@ void index_blocks(ApplierState& state) {
       state.cell_copies.push_back({block.cell, block.parameter, 0, 0});
     state.copy_of.push_back(at->second);
   }
+  state.first_copy.assign(work.cells.size() + 1, 0);
+  for (const ApplierState::CellCopy& copy : state.cell_copies)
+    ++state.first_copy[copy.cell + 1];
+  for (std::size_t cell = 0; cell < work.cells.size(); ++cell)
+    state.first_copy[cell + 1] += state.first_copy[cell];
+  state.copies_by_cell.resize(state.cell_copies.size());
+  std::vector<std::uint32_t> next(state.first_copy.begin(), state.first_copy.end() - 1);
+  for (std::uint32_t copy = 0; copy < state.cell_copies.size(); ++copy)
+    state.copies_by_cell[next[state.cell_copies[copy].cell]++] = copy;
   std::vector<delta::BoundBlock> bound;
   for (std::uint32_t b = 0; b < work.blocks.size(); ++b)
     bound.push_back(bound_block(work, b));
@@ -52,15 +61,30 @@ void index_blocks(ApplierState& state) {
   state.stage.emplace(bound, work.stage_cap, work.verify);
   state.taken.assign(bound.size(), 0);
   state.found.assign(bound.size(), 0);
+  state.staged = ApplierState::Touched(bound.size());
+  state.changed = ApplierState::Touched(state.cell_copies.size());
+  state.written_to = ApplierState::Touched(work.parameters.size());
+}
+
+/// The copies of a cell.
+std::span<const std::uint32_t> copies_of(const ApplierState& state, std::uint32_t cell) {
+  if (cell + std::size_t{1} >= state.first_copy.size())
+    return {};
+  return std::span(state.copies_by_cell)
+    .subspan(state.first_copy[cell], state.first_copy[cell + 1] - state.first_copy[cell]);
 }
 
 void forget_delivery(ApplierState& state) {
   state.suspect = false;
   state.stage->clear();
   state.manifest.reset();
-  for (ApplierState::CellCopy& copy : state.cell_copies)
-    copy.change = 0;
-  std::fill(state.written.begin(), state.written.end(), 0);
+  for (const std::uint32_t copy : state.changed.list())
+    state.cell_copies[copy].change = 0;
+  for (const std::uint32_t parameter : state.written_to.list())
+    state.written[parameter] = 0;
+  state.changed.clear();
+  state.written_to.clear();
+  state.staged.clear();
 }
 
 /// Tells the root that a message about `delivery` could not be followed.
@@ -166,6 +190,8 @@ Result<void> stage_piece(ApplierState& state, std::uint32_t bound, const delta::
                 change.error().message);
   if (!change)
     return tl::make_unexpected(change.error());
+  state.staged.add(bound);
+  state.changed.add(state.copy_of[bound]);
   state.cell_copies[state.copy_of[bound]].change += *change;
   return {};
 }
@@ -193,6 +219,7 @@ Result<void> take_pieces(ApplierState& state, std::span<const std::byte> rest) {
     if (state.protocol.in_place() && piece->kind == delta::PieceKind::ulp_delta)
       return fail(Code::invalid_input, "piece of block {}: differences to a base in a seed", piece->block);
     for (std::uint32_t b = first; b < last; ++b) {
+      state.written_to.add(work.blocks[b].parameter);
       state.written[work.blocks[b].parameter] += piece->changed;
       if (state.protocol.in_place())
         delta::write_values(bound_block(work, b), *piece, piece->values);
@@ -240,16 +267,26 @@ std::string cell_name(const WorkerWork& work, const ApplierState::CellCopy& copy
                      work.slots[work.cells[copy.cell].slot].name, copy.cell);
 }
 
-/// Compares what each copy's digest will be (or is) with the root's.
+/// Compares what each copy's digest will be (or is) with the root's: those that are listed and those that have changed;
+/// what is neither is what it was.
 Result<void> compare_digests(const ApplierState& state, const sync::Digests& expected, std::string_view when) {
-  for (const ApplierState::CellCopy& copy : state.cell_copies) {
-    const auto at = std::lower_bound(expected.begin(), expected.end(), copy.cell,
-                                     [](const auto& entry, std::uint32_t cell) { return entry.first < cell; });
-    const bool listed = at != expected.end() && at->first == copy.cell;
-    const delta::Digest want = listed ? at->second : copy.digest;
-    if (copy.digest + copy.change != want)
-      return fail(Code::verification_failed, "{}: digest {:016x} {}, the trainer has {:016x}",
-                  cell_name(*state.work, copy), copy.digest + copy.change, when, want);
+  const auto compare = [&](const ApplierState::CellCopy& copy, delta::Digest want) -> Result<void> {
+    if (copy.digest + copy.change == want)
+      return {};
+    return fail(Code::verification_failed, "{}: digest {:016x} {}, the trainer has {:016x}",
+                cell_name(*state.work, copy), copy.digest + copy.change, when, want);
+  };
+  for (const auto& [cell, want] : expected)
+    for (const std::uint32_t copy : copies_of(state, cell))
+      if (auto same = compare(state.cell_copies[copy], want); !same)
+        return same;
+  for (const std::uint32_t index : state.changed.list()) {
+    const ApplierState::CellCopy& copy = state.cell_copies[index];
+    if (std::binary_search(expected.begin(), expected.end(), std::pair{copy.cell, delta::Digest{0}},
+                           [](const auto& a, const auto& b) { return a.first < b.first; }))
+      continue;
+    if (auto same = compare(copy, copy.digest); !same)
+      return same;
   }
   return {};
 }
@@ -257,18 +294,20 @@ Result<void> compare_digests(const ApplierState& state, const sync::Digests& exp
 /// What is told of the copies of these cells.
 sync::Digests digests_of(const ApplierState& state, const sync::Digests& cells) {
   sync::Digests digests;
-  for (const ApplierState::CellCopy& copy : state.cell_copies)
-    if (std::binary_search(cells.begin(), cells.end(), std::pair{copy.cell, delta::Digest{0}},
-                           [](const auto& a, const auto& b) { return a.first < b.first; }))
-      digests.emplace_back(copy.cell, copy.digest + copy.change);
+  digests.reserve(cells.size());
+  for (const auto& [cell, digest] : cells)
+    for (const std::uint32_t copy : copies_of(state, cell))
+      digests.emplace_back(cell, state.cell_copies[copy].digest + state.cell_copies[copy].change);
   std::sort(digests.begin(), digests.end());
   return digests;
 }
 
 /// Digests of all memory, read anew, as the changes of copies that have none otherwise.
 void read_back_all(ApplierState& state) {
-  for (ApplierState::CellCopy& copy : state.cell_copies)
-    copy.change = 0;
+  for (std::uint32_t copy = 0; copy < state.cell_copies.size(); ++copy) {
+    state.cell_copies[copy].change = 0;
+    state.changed.add(copy);
+  }
   for (std::uint32_t b = 0; b < state.work->blocks.size(); ++b)
     state.cell_copies[state.copy_of[b]].change += delta::digest_of(bound_block(*state.work, b));
 }
@@ -310,15 +349,14 @@ void exchange_and_read_back(ApplierState& state) {
     state.stage->exchange({});
     return state.protocol.applied();
   }
-  std::fill(state.taken.begin(), state.taken.end(), 0);
-  std::fill(state.found.begin(), state.found.end(), 0);
   state.stage->exchange(state.taken);
   state.protocol.applied();
   state.stage->read_back(state.found);
-  for (ApplierState::CellCopy& copy : state.cell_copies)
-    copy.change = 0;
-  for (std::size_t b = 0; b < state.found.size(); ++b)
-    state.cell_copies[state.copy_of[b]].change += state.found[b] - state.taken[b];
+  for (const std::uint32_t copy : state.changed.list())
+    state.cell_copies[copy].change = 0;
+  for (const std::uint32_t b : state.staged.list())
+    state.cell_copies[state.copy_of[b]].change +=
+      std::exchange(state.found[b], delta::Digest{0}) - std::exchange(state.taken[b], delta::Digest{0});
 }
 
 /// Memory becomes the target; nothing reads it. `in_place`: it was written and read back already.
@@ -341,8 +379,8 @@ void apply_commit(Self self, const wire::Commit& message, bool in_place) {
   wire::Applied applied;
   applied.delivery = message.delivery;
   applied.version = state.protocol.target();
-  for (const std::uint64_t elements : state.written)
-    applied.elements += elements;
+  for (const std::uint32_t parameter : state.written_to.list())
+    applied.elements += state.written[parameter];
   applied.digests = digests_of(state, state.manifest->digests);
   applied.stage = state.staging;
   applied.commit = state.committing;
@@ -380,18 +418,20 @@ void engine_commits(Self self) {
 /// What on_commit is told, in memory that is there already.
 std::span<const Change> list_changes(ApplierState& state) {
   std::size_t count = 0;
-  for (std::size_t p = 0; p < state.written.size(); ++p)
-    if (state.written[p] > 0) {
-      state.changes[count].name = state.work->names[p];
-      state.changes[count++].elements = state.written[p];
-    }
+  state.written_to.sort();
+  for (const std::uint32_t p : state.written_to.list()) {
+    if (state.written[p] == 0)
+      continue;
+    state.changes[count].name = state.work->names[p];
+    state.changes[count++].elements = state.written[p];
+  }
   return std::span(state.changes).first(count);
 }
 
 /// The new version is served: digests follow, and the engine hears of it.
 Result<void> serve(ApplierState& state) {
-  for (ApplierState::CellCopy& copy : state.cell_copies)
-    copy.digest += copy.change;
+  for (const std::uint32_t copy : state.changed.list())
+    state.cell_copies[copy].digest += state.cell_copies[copy].change;
   const std::span<const Change> changes = list_changes(state);
   forget_delivery(state);
   const Version version = state.protocol.version();

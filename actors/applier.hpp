@@ -15,6 +15,7 @@
 #include "telemetry/metrics.hpp"
 #include "telemetry/trace.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -85,17 +86,47 @@ struct ApplierState {
   std::vector<std::uint32_t> first_bound; ///< by block id: first index into blocks; size ids + 1
   std::vector<std::uint32_t> copy_of;     ///< by bound block: index into copies of cells
   std::vector<CellCopy> cell_copies;
+  std::vector<std::uint32_t> copies_by_cell; ///< indices into copies of cells, by cell
+  std::vector<std::uint32_t> first_copy;     ///< by cell: first index into copies_by_cell; size cells + 1
+
+  /// Which of many a delivery has touched: what it did not costs nothing. Allocates only when it is made.
+  class Touched {
+  public:
+    Touched() = default;
+    explicit Touched(std::size_t count) : marked_(count) { list_.reserve(count); }
+    void add(std::uint32_t index) {
+      if (marked_[index])
+        return;
+      marked_[index] = true;
+      list_.push_back(index);
+    }
+    void clear() noexcept {
+      for (const std::uint32_t index : list_)
+        marked_[index] = false;
+      list_.clear();
+    }
+    /// From here on list() ascends.
+    void sort() { std::sort(list_.begin(), list_.end()); }
+    [[nodiscard]] const std::vector<std::uint32_t>& list() const noexcept { return list_; }
+
+  private:
+    std::vector<bool> marked_;
+    std::vector<std::uint32_t> list_; ///< in the order of their first add()
+  };
 
   std::optional<delta::Stage> stage; ///< set from the start on; by bound block
   delta::Expander expander;          ///< of the piece that is being staged
-  std::vector<delta::Digest> taken;  ///< by bound block: of what the exchange took out of memory
-  std::vector<delta::Digest> found;  ///< by bound block: of what was read back
+  std::vector<delta::Digest> taken;  ///< by bound block: of what the exchange took out of memory; else zeros
+  std::vector<delta::Digest> found;  ///< by bound block: of what was read back; else zeros
   std::vector<Change> changes;       ///< for on_commit; names have room for every parameter's
 
   // the running delivery
   std::optional<wire::Seal> manifest;
   bool suspect = false; ///< its digests came out wrong, and it is not undone yet: who knows what memory held
   std::vector<std::uint64_t> written; ///< elements, by parameter
+  Touched staged;                     ///< bound blocks
+  Touched changed;                    ///< copies of cells whose `change` may be other than 0
+  Touched written_to;                 ///< parameters
   wire::Span staging, committing;
   std::int64_t paused_ns = 0;
   bool paused = false; ///< by on_pause, and neither on_commit nor on_resume came since

@@ -11,6 +11,7 @@ struct DifferState {
   std::shared_ptr<RankWork> work;
   std::string lane; ///< "differ 0 of rank 2"
   std::unique_ptr<delta::PieceEncoder> encoder;
+  delta::PositionLog log; ///< of the range that is worked on
   std::shared_ptr<const Colleagues> colleagues;
 };
 

@@ -116,10 +116,9 @@ struct ChunkWorked {
   std::uint64_t version = 0;
   sync::CaptureWalk::HandOut hand_out;
   std::uint64_t changed = 0;
-  std::uint64_t encoded = 0;                                           ///< bytes on their way to GatherQueue
-  std::uint64_t log_bytes = 0;                                         ///< of the capture's log
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> digest_changes; ///< (cell, change)
-  bool audit = false;                                                  ///< these are the digests of the snapshot
+  std::uint64_t encoded = 0;   ///< bytes on their way to GatherQueue
+  std::uint64_t log_bytes = 0; ///< of the capture's log
+  bool audit = false;          ///< the chunk's digest changes are the digests of the snapshot
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 struct ChunkEncoded {

@@ -21,6 +21,7 @@ std::shared_ptr<RankWork> RankWork::make(std::uint32_t rank, std::vector<layout:
   work->memory.snapshot_offsets = std::move(cut.snapshot_offsets);
   work->memory.snapshot = delta::SnapshotMemory(cut.snapshot_bytes);
   work->memory.logs.resize(work->chunks.size());
+  work->memory.digest_changes.resize(work->chunks.size());
   return work;
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deltawire::actors {
@@ -43,7 +44,7 @@ struct RankWork {
   /// What changed in one capture, of one chunk.
   struct CaptureLog {
     std::uint64_t version = 0;
-    std::vector<delta::PositionLog> ranges; ///< one a range of the chunk
+    delta::ChunkLog log;
   };
 
   struct Memory {
@@ -52,6 +53,9 @@ struct RankWork {
     delta::SnapshotMemory snapshot;
     std::vector<std::size_t> snapshot_offsets; ///< by block
     std::vector<std::vector<CaptureLog>> logs; ///< by chunk: the captures that are kept, the latest last
+    /// By chunk: what its last capture, or audit, did to digests, (cell, change), a cell maybe more than once. Read by
+    /// the Snapshotter once the chunk has come back.
+    std::vector<std::vector<std::pair<std::uint32_t, delta::Digest>>> digest_changes;
   } memory;
 
   /// Builds chunks and allocates snapshot and logs. `dtypes`: of the parameters in memory; empty: their blocks'.

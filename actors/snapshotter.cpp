@@ -83,7 +83,10 @@ void take_early_parts(Self self) {
 
 void begin_capture(Self self, const CaptureRequest& request) {
   SnapshotterState& state = self->state;
-  state.report = {};
+  wire::CaptureReport report;
+  report.digest_changes = std::move(state.report.digest_changes); // its memory
+  report.digest_changes.clear();
+  state.report = std::move(report);
   state.report.version = request.version;
   state.report.step = request.step;
   state.report.kind = request.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
@@ -108,10 +111,10 @@ void begin_capture(Self self, const CaptureRequest& request) {
 void announce(Self self) {
   SnapshotterState& state = self->state;
   state.announced = true;
-  state.report.digest_changes.assign(state.digest_changes.begin(), state.digest_changes.end());
+  state.digest_changes.list(state.report.digest_changes);
   std::erase_if(state.report.digest_changes, [](const auto& entry) { return entry.second == 0; });
   for (const auto& [cell, change] : state.report.digest_changes)
-    state.digests[cell] += change;
+    state.digests.add(cell, change);
   if (state.audit_every != 0 && state.report.version % state.audit_every == 0)
     ++state.audits_due;
   self->send(state.colleagues->gather_queue, CaptureReported{state.report});
@@ -170,9 +173,10 @@ void begin_audit(Self self) {
 void end_audit(Self self) {
   SnapshotterState& state = self->state;
   state.auditing = false;
-  for (const auto& [cell, digest] : state.audited) {
-    const auto kept = state.digests.find(cell);
-    const std::uint64_t expected = kept == state.digests.end() ? 0 : kept->second;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> audited;
+  state.audited.list(audited);
+  for (const auto& [cell, digest] : audited) {
+    const std::uint64_t expected = state.digests.at(cell);
     if (digest == expected)
       continue;
     const auto block = std::find_if(state.work->blocks.begin(), state.work->blocks.end(),
@@ -256,6 +260,12 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
   initial.fold = settings.fold;
   initial.audit_every = settings.audit_every;
   initial.first_captured.resize(work->chunks.size());
+  std::vector<std::uint32_t> cells;
+  cells.reserve(work->blocks.size());
+  for (const layout::Block& block : work->blocks)
+    cells.push_back(block.cell);
+  for (sync::CellSums* sums : {&initial.digest_changes, &initial.digests, &initial.audited})
+    *sums = sync::CellSums(cells);
   initial.chunk_parts = std::make_unique<sync::ChunkParts>(work->chunks, work->blocks);
   initial.work = std::move(work);
   auto meter =
@@ -318,8 +328,8 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
     [self](const ChunkWorked& worked) {
       SnapshotterState& state = self->state;
       if (worked.audit) {
-        for (const auto& [cell, digest] : worked.digest_changes)
-          state.audited[cell] += digest;
+        for (const auto& [cell, digest] : state.work->memory.digest_changes[worked.hand_out.chunk])
+          state.audited.add(cell, digest);
         --state.audit_out;
         audit_on(self);
         return advance(self);
@@ -331,8 +341,8 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
         report.diff.begin =
           report.diff.begin > report.diff.end ? worked.begin_ns : std::min(report.diff.begin, worked.begin_ns);
         report.diff.end = std::max(report.diff.end, worked.end_ns);
-        for (const auto& [cell, change] : worked.digest_changes)
-          state.digest_changes[cell] += change;
+        for (const auto& [cell, change] : state.work->memory.digest_changes[worked.hand_out.chunk])
+          state.digest_changes.add(cell, change);
         state.log_bytes[report.version] += worked.log_bytes;
       }
       advance(self);

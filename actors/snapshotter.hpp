@@ -4,6 +4,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/rank_work.hpp"
+#include "sync/cell_sums.hpp"
 
 #include <deque>
 #include <map>
@@ -33,7 +34,7 @@ struct SnapshotterState {
   std::shared_ptr<const sync::CaptureParts> parts; ///< what takes part in the rest of the running capture; null: all
   std::size_t next_differ = 0;
   wire::CaptureReport report; ///< of the running capture
-  std::map<std::uint32_t, std::uint64_t> digest_changes;
+  sync::CellSums digest_changes;
   wire::NextUpdate planned;                         ///< the latest plan
   std::set<std::uint64_t> dropped;                  ///< gathers of this capture and later ones that nobody takes
   std::map<std::uint64_t, std::uint64_t> log_bytes; ///< by version
@@ -41,13 +42,13 @@ struct SnapshotterState {
 
   // audits
   std::uint64_t audit_every = 0;
-  std::map<std::uint32_t, std::uint64_t> digests; ///< by cell: what this rank's snapshot has by its captures
+  sync::CellSums digests; ///< what this rank's snapshot has by its captures
   std::uint64_t audits_due = 0;
   wire::AuditReport audit; ///< of the running one, or the last
   bool auditing = false;
-  std::size_t audit_next = 0;                     ///< chunk
-  std::size_t audit_out = 0;                      ///< chunks that are being read
-  std::map<std::uint32_t, std::uint64_t> audited; ///< by cell: what was read so far
+  std::size_t audit_next = 0; ///< chunk
+  std::size_t audit_out = 0;  ///< chunks that are being read
+  sync::CellSums audited;     ///< what was read so far
 };
 
 SnapshotterActor::behavior_type snapshotter(SnapshotterActor::stateful_pointer<SnapshotterState> self,

@@ -115,4 +115,34 @@ void PositionLog::merge(const PositionLog& other) {
   *this = std::move(united);
 }
 
+void ChunkLog::clear() noexcept {
+  ranges_.clear();
+  tiles_.clear();
+  words_.clear();
+}
+
+void ChunkLog::add(std::uint32_t range, const PositionLog& log) {
+  if (log.empty())
+    return;
+  assert(ranges_.empty() || ranges_.back().range < range);
+  tiles_.insert(tiles_.end(), log.tiles_.begin(), log.tiles_.end());
+  words_.insert(words_.end(), log.words_.begin(), log.words_.end());
+  ranges_.push_back({range, tiles_.size(), words_.size(), log.changed_});
+}
+
+void ChunkLog::read(std::uint32_t range, PositionLog& log) const {
+  log.clear();
+  const auto found = std::lower_bound(ranges_.begin(), ranges_.end(), range,
+                                      [](const Range& each, std::uint32_t wanted) { return each.range < wanted; });
+  if (found == ranges_.end() || found->range != range)
+    return;
+  const auto at = [](const auto& from, std::uint64_t index) {
+    return from.begin() + static_cast<std::ptrdiff_t>(index);
+  };
+  const bool first = found == ranges_.begin();
+  log.tiles_.assign(at(tiles_, first ? 0 : (found - 1)->tiles_end), at(tiles_, found->tiles_end));
+  log.words_.assign(at(words_, first ? 0 : (found - 1)->words_end), at(words_, found->words_end));
+  log.changed_ = found->changed;
+}
+
 } // namespace deltawire::delta

@@ -37,6 +37,13 @@ public:
     }
   }
 
+  /// Forgets all positions and keeps the memory.
+  void clear() noexcept {
+    tiles_.clear();
+    words_.clear();
+    changed_ = 0;
+  }
+
   /// Union with another log of the same block: the fold of two captures.
   void merge(const PositionLog& other);
 
@@ -50,6 +57,7 @@ public:
   [[nodiscard]] bool empty() const noexcept { return changed_ == 0; }
 
 private:
+  friend class ChunkLog;
   static constexpr std::size_t bitmap_words = tile_span / 16; ///< u16 words of a bitmap
 
   struct Tile {
@@ -79,6 +87,38 @@ private:
   std::vector<Tile> tiles_;
   std::vector<std::uint16_t> words_; ///< tile after tile
   std::uint64_t changed_ = 0;
+};
+
+/// What one capture changed in one chunk: the logs of those of its ranges that changed, in memory that the next capture
+/// takes over. What did not change costs nothing. Not thread-safe.
+class ChunkLog {
+public:
+  /// Forgets all logs and keeps the memory.
+  void clear() noexcept;
+
+  /// Adds what changed in a range, by its index in the chunk: past those added before. An empty log adds nothing.
+  void add(std::uint32_t range, const PositionLog& log);
+
+  /// `log` becomes what changed in a range: empty where nothing did.
+  void read(std::uint32_t range, PositionLog& log) const;
+
+  /// What the logs occupy, bytes.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return ranges_.size() * sizeof(Range) + tiles_.size() * sizeof(PositionLog::Tile) +
+           words_.size() * sizeof(std::uint16_t);
+  }
+
+private:
+  struct Range {
+    std::uint32_t range = 0;
+    std::uint64_t tiles_end = 0; ///< of tiles_
+    std::uint64_t words_end = 0; ///< of words_
+    std::uint64_t changed = 0;
+  };
+
+  std::vector<Range> ranges_; ///< ascending
+  std::vector<PositionLog::Tile> tiles_;
+  std::vector<std::uint16_t> words_;
 };
 
 } // namespace deltawire::delta

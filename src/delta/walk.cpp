@@ -4,9 +4,22 @@
 
 namespace deltawire::delta {
 
+void Walk::Dims::push_back(const Dim& dim) {
+  if (!spilled_ && count_ == few_.size()) {
+    many_.assign(few_.begin(), few_.end());
+    spilled_ = true;
+  }
+  if (spilled_) {
+    many_.resize(count_);
+    many_.push_back(dim);
+  } else {
+    few_[count_] = dim;
+  }
+  ++count_;
+}
+
 Walk::Walk(const layout::Block& block) : local_offset_(block.local_offset), slot_offset_(block.slot_offset) {
   assert(block.extents.size() == block.local_strides.size() && block.extents.size() == block.slot_strides.size());
-  outer_.reserve(block.extents.size());
   for (std::size_t d = 0; d < block.extents.size(); ++d) {
     const layout::Index extent = block.extents[d];
     elements_ *= static_cast<std::uint64_t>(extent);
@@ -39,7 +52,8 @@ void Walk::move_to(std::uint64_t element) {
   }
   std::uint64_t row = element / inner_.extent;
   run_ = {row * inner_.extent, (row + 1) * inner_.extent, local_offset_, slot_offset_};
-  for (auto dim = outer_.rbegin(); dim != outer_.rend(); ++dim) {
+  for (Dim* dim = outer_.end(); dim != outer_.begin();) {
+    --dim;
     const std::uint64_t rest = row / dim->extent;
     dim->digit = row - rest * dim->extent;
     row = rest;
@@ -51,7 +65,8 @@ void Walk::move_to(std::uint64_t element) {
 void Walk::step() {
   run_.first = run_.end;
   run_.end += inner_.extent;
-  for (auto dim = outer_.rbegin(); dim != outer_.rend(); ++dim) {
+  for (Dim* dim = outer_.end(); dim != outer_.begin();) {
+    --dim;
     run_.local += dim->local_stride;
     run_.slot += dim->slot_stride;
     if (++dim->digit < dim->extent)

@@ -7,6 +7,8 @@
 
 #include "layout/plan.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -46,13 +48,31 @@ private:
     std::uint64_t digit = 0;
   };
 
+  /// Outermost first. Nearly every block has few: those take no memory of their own, so that a walk of a small block
+  /// costs no allocation.
+  class Dims {
+  public:
+    [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+    [[nodiscard]] Dim* begin() noexcept { return spilled_ ? many_.data() : few_.data(); }
+    [[nodiscard]] Dim* end() noexcept { return begin() + count_; }
+    [[nodiscard]] Dim& back() noexcept { return end()[-1]; }
+    void push_back(const Dim& dim);
+    void pop_back() noexcept { --count_; }
+
+  private:
+    std::array<Dim, 3> few_;
+    std::vector<Dim> many_; ///< all of them, once there were more than few
+    std::size_t count_ = 0;
+    bool spilled_ = false;
+  };
+
   void move_to(std::uint64_t element);
   void step();
 
   std::uint64_t elements_ = 1;
   layout::Index local_offset_ = 0;
   layout::Index slot_offset_ = 0;
-  std::vector<Dim> outer_; ///< outermost first, without the innermost
+  Dims outer_; ///< without the innermost
   Dim inner_;
   Run run_;
 };

@@ -58,12 +58,16 @@ std::optional<wire::Offer> GatherRank::add(EncodedChunk chunk) {
   }
   const std::uint32_t complete =
     running.next_chunk == windows_of_chunks_.size() ? windows_ : windows_of_chunks_[running.next_chunk];
-  const bool advanced = complete > running.windows_complete;
-  running.windows_complete = complete;
+  // How far it is need not be said at every window where there is nothing to offer: a model has hundreds of them, and
+  // the root hears it from every rank.
+  const std::uint32_t unsaid = complete - running.windows_said;
+  const bool worth_saying = unsaid > 0 && (complete == windows_ || unsaid >= windows_ / says_how_far);
   offer.windows_complete = complete;
+  if (!offer.pieces.empty() || worth_saying)
+    running.windows_said = complete;
   if (running.next_chunk == windows_of_chunks_.size() && running.ready.empty() && running.early.empty())
     running_.erase(gather);
-  if (offer.pieces.empty() && !advanced)
+  if (offer.pieces.empty() && !worth_saying)
     return std::nullopt;
   return offer;
 }
@@ -298,10 +302,39 @@ bool GatherRoot::aborted(std::uint64_t version) const {
                                                 [](const auto& report) { return report && report->aborted != 0; });
 }
 
+/// A merge of two ascending lists: many ranks and many cells cost no tree. `changes` is as a rank sent it.
+void GatherRoot::add_digests(const DigestChanges& changes) {
+  if (changes.empty())
+    return;
+  const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
+  DigestChanges sorted; // honest ranks' are already
+  const bool is_sorted = std::is_sorted(changes.begin(), changes.end(), before);
+  if (!is_sorted) {
+    sorted = changes;
+    std::sort(sorted.begin(), sorted.end(), before);
+  }
+  merged_.clear();
+  merged_.reserve(digests_.size() + changes.size());
+  const auto add = [this](const auto& entry) {
+    if (!merged_.empty() && merged_.back().first == entry.first)
+      merged_.back().second += entry.second;
+    else
+      merged_.push_back(entry);
+  };
+  auto mine = digests_.cbegin();
+  for (const auto& entry : is_sorted ? changes : sorted) {
+    for (; mine != digests_.cend() && mine->first <= entry.first; ++mine)
+      add(*mine);
+    add(entry);
+  }
+  for (; mine != digests_.cend(); ++mine)
+    add(*mine);
+  digests_.swap(merged_);
+}
+
 void GatherRoot::take_digests(std::uint64_t version) {
   for (const auto& report : reports_.at(version))
-    for (const auto& [cell, change] : report->digest_changes)
-      digests_[cell] += change;
+    add_digests(report->digest_changes);
   reports_.erase(version);
   reports_taken_ = version;
 }

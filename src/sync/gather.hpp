@@ -72,8 +72,11 @@ private:
     std::deque<EncodedChunk> ready;
     std::size_t front_piece = 0; ///< of ready.front()
     std::uint32_t next_chunk = 0;
-    std::uint32_t windows_complete = 0;
+    std::uint32_t windows_said = 0; ///< as complete
   };
+  /// So many times a gather, at least, a rank that has nothing to offer says how many windows it is through.
+  static constexpr std::uint32_t says_how_far = 16;
+
   std::vector<std::uint32_t> windows_of_chunks_;
   std::uint32_t windows_;
   std::map<std::uint64_t, Running> running_; ///< by gather
@@ -162,6 +165,7 @@ private:
   [[nodiscard]] bool aborted(std::uint64_t version) const;
   void take_reports(std::uint64_t version, GatherTotals& totals);
   void take_digests(std::uint64_t version);
+  void add_digests(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& changes);
   void settle();
 
   std::uint32_t ranks_;
@@ -174,12 +178,14 @@ private:
   std::uint64_t round_ = 0; ///< of the session, never reused
   std::uint64_t rounds_begun_ = 0;
   std::uint64_t held_ = 0;
-  std::map<std::uint64_t, Running> running_;       ///< by gather: begun, or spoken of before that
-  std::map<std::uint64_t, Running> dropped_;       ///< what is still owed of dropped ones
-  std::set<std::uint64_t> dropped_numbers_;        ///< those that a rank may still speak of
-  std::map<std::uint64_t, Reports> reports_;       ///< by version, until they are in some totals or in digests_
-  std::uint64_t reports_taken_ = 0;                ///< up to this version
-  std::map<std::uint32_t, std::uint64_t> digests_; ///< of versions that no gather brought, for the next totals
+  std::map<std::uint64_t, Running> running_; ///< by gather: begun, or spoken of before that
+  std::map<std::uint64_t, Running> dropped_; ///< what is still owed of dropped ones
+  std::set<std::uint64_t> dropped_numbers_;  ///< those that a rank may still speak of
+  std::map<std::uint64_t, Reports> reports_; ///< by version, until they are in some totals or in digests_
+  std::uint64_t reports_taken_ = 0;          ///< up to this version
+  using DigestChanges = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
+  DigestChanges digests_; ///< ascending; of versions that no gather brought, for the next totals
+  DigestChanges merged_;  ///< room to add to them
 };
 
 } // namespace deltawire::sync

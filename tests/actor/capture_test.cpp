@@ -666,6 +666,6 @@ TEST_CASE("a Differ compares bits: minus zero is a change, an unchanged NaN is n
   CHECK(worked.changed == 1);
   REQUIRE(log.count<ChunkEncoded>() == 1);
   CHECK(worked.encoded == log.all<ChunkEncoded>()[0].chunk->bytes.size());
-  REQUIRE(worked.digest_changes.size() == 1);
-  CHECK(worked.digest_changes[0].second == digest_of(weights) - digest_of(before));
+  REQUIRE(work->memory.digest_changes[0].size() == 1);
+  CHECK(work->memory.digest_changes[0][0].second == digest_of(weights) - digest_of(before));
 }

@@ -13,11 +13,15 @@ namespace {
 
 std::atomic<std::uint64_t> live{0};
 std::atomic<std::uint64_t> peak{0};
+std::atomic<std::uint64_t> made{0};       ///< allocations
+std::atomic<std::uint64_t> made_bytes{0}; ///< in all of them
 
 void* count(void* memory) noexcept {
   if (memory == nullptr)
     return nullptr;
   const std::uint64_t bytes = ::malloc_usable_size(memory);
+  made.fetch_add(1, std::memory_order_relaxed);
+  made_bytes.fetch_add(bytes, std::memory_order_relaxed);
   const std::uint64_t level = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::uint64_t highest = peak.load(std::memory_order_relaxed);
   while (highest < level && !peak.compare_exchange_weak(highest, level, std::memory_order_relaxed)) {
@@ -61,6 +65,10 @@ std::uint64_t peak_bytes() noexcept {
 
 void restart_peak() noexcept {
   peak.store(live.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+Allocations allocations() noexcept {
+  return {made.load(std::memory_order_relaxed), made_bytes.load(std::memory_order_relaxed)};
 }
 
 std::uint64_t bytes_at_rest() {

@@ -16,6 +16,17 @@ namespace deltawire::test {
 /// Forgets earlier peaks. No other thread may allocate meanwhile: its peak may be missed.
 void restart_peak() noexcept;
 
+/// All that was ever allocated.
+struct Allocations {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+
+  friend Allocations operator-(const Allocations& a, const Allocations& b) noexcept {
+    return {a.count - b.count, a.bytes - b.bytes};
+  }
+};
+[[nodiscard]] Allocations allocations() noexcept;
+
 /// Waits until live_bytes() has stood still for a while (what others free after a call returned), and returns it.
 [[nodiscard]] std::uint64_t bytes_at_rest();
 

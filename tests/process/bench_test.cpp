@@ -106,8 +106,37 @@ TEST_CASE("the other benchmarks relate what they measure to the machine", "[benc
   check_limits(rows_of({"transport", "--gib", "0.001"}));
   const json scaling = rows_of({"scaling", "--gib", "0.001", "--tensors", "4"});
   check_limits(scaling);
-  for (const json& row : scaling)
+  for (const json& row : scaling) {
     CHECK(row.at("growth").at("time_x").get<double>() > 0);
+    CHECK(row.at("remark").get<std::string>().starts_with("capture "));
+  }
+}
+
+TEST_CASE("bench pause relates the pause to exchange and read-back, with as many changes in four times the weights",
+          "[bench]") {
+  const json rows = rows_of({"pause", "--gib", "0.002", "--tensors", "10"});
+  check_limits(rows);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].at("input") == "0.002 GiB, 1 % changed");
+  CHECK(rows[1].at("input") == "0.008 GiB, 0.25 % changed");
+  for (const json& row : rows) {
+    const double changed = row.at("pause").at("changed_M").get<double>() * 1e6;
+    CHECK(changed > tiny_elements / 100 * 0.9);
+    CHECK(changed < tiny_elements / 100 * 1.1);
+    CHECK(row.at("pause").at("exchange_and_read_back_ms").get<double>() > 0);
+  }
+}
+
+TEST_CASE("bench bookkeeping measures updates in which nothing changed, of a quarter of the slots and of all",
+          "[bench]") {
+  const json rows = rows_of({"bookkeeping", "--tensors", "720", "--ranks", "3"});
+  REQUIRE(rows.size() == 4);
+  for (const std::size_t i : {0u, 1u, 2u, 3u}) {
+    CHECK(rows[i].at("work") == (i < 2 ? "3 ranks, experts whole" : "3 ranks, experts cut over all"));
+    CHECK(rows[i].at("input") == (i % 2 == 0 ? "180 slots, nothing changed" : "720 slots, nothing changed"));
+    CHECK(rows[i].at("update").at("publish_to_committed_ms").get<double>() > 0);
+    CHECK(rows[i].at("a rank").at("processor_us").get<double>() > 0);
+  }
 }
 
 TEST_CASE("bench telemetry relates updates with everything on to the same ones with everything off", "[bench]") {

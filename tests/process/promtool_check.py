@@ -17,7 +17,7 @@ def main():
     if not shutil.which("promtool"):
         print("skipped: promtool is not installed (Debian package prometheus)")
         return 77
-    steps = [os.path.join(source, f"tests/data/trace/trainer/step-0{step % 4}.safetensors") for step in range(40)]
+    steps = [os.path.join(source, f"tests/data/trace/trainer/step-0{step % 4}.safetensors") for step in range(200)]
     replay = [command, "replay", os.path.join(source, "tools/topologies/trace.toml"), "--quiet"]
     replay += ["--set", "telemetry.prometheus=127.0.0.1:0", "--checkpoints", *steps]
     text = b""

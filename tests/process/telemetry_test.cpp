@@ -28,7 +28,8 @@ std::vector<std::string> replay_of_trace(int updates, const std::vector<std::str
   return arguments;
 }
 
-/// The last scrape of a run in which at least two updates had ended.
+/// The last scrape of a run in which at least two updates had ended and nobody had left: the series of who leaves are
+/// gone, and until then they only become more.
 std::map<std::string, double> last_scrape(int port) {
   std::map<std::string, double> last;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -36,7 +37,8 @@ std::map<std::string, double> last_scrape(int port) {
     auto now = series_of(scrape(port));
     if (now.empty() && !last.empty())
       break;
-    if (const auto version = now.find("deltawire_version{rank=\"0\"}"); version != now.end() && version->second >= 2)
+    if (const auto version = now.find("deltawire_version{rank=\"0\"}");
+        version != now.end() && version->second >= 2 && now.size() >= last.size())
       last = std::move(now);
     std::this_thread::sleep_for(std::chrono::milliseconds(last.empty() ? 2 : 20));
   }
@@ -49,7 +51,7 @@ TEST_CASE("a scrape during a replay agrees with its report, and one process is o
   const Scratch scratch;
   const int port = likely_free_port();
   Running running(replay_of_trace(
-    24, {"--report", scratch.path("run.json"), "--set", "telemetry.prometheus=127.0.0.1:" + std::to_string(port)}));
+    100, {"--report", scratch.path("run.json"), "--set", "telemetry.prometheus=127.0.0.1:" + std::to_string(port)}));
   const auto series = last_scrape(port);
   const Ended ended = running.wait();
   INFO(ended.err);

@@ -108,3 +108,28 @@ TEST_CASE("tile parts that meet inside a tile join, and one that crosses a tile'
   log.add_tile(4096 + 100, across);
   REQUIRE(elements_of(log) == std::set<std::uint64_t>{4096, 4101, 4196, 4206, 8291});
 }
+
+TEST_CASE("a chunk's log returns each range's, and takes nothing for a range without changes") {
+  auto random = test::generator(76);
+  delta::ChunkLog chunk;
+  PositionLog read; // what it held before does not matter
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    CAPTURE(test::seed(), repeat);
+    chunk.clear();
+    REQUIRE(chunk.bytes() == 0);
+    std::vector<std::set<std::uint64_t>> expected;
+    for (std::uint32_t range = 0; range < 30; ++range) {
+      PositionLog log;
+      expected.push_back(random() % 2 ? std::set<std::uint64_t>() : fill(random, log, random() % 9000, 3));
+      const std::size_t before = chunk.bytes();
+      chunk.add(range, log);
+      REQUIRE((chunk.bytes() == before) == log.empty());
+      REQUIRE(chunk.bytes() <= before + log.bytes() + 32);
+    }
+    for (std::uint32_t i = 0; i < 40; ++i) {
+      const std::uint32_t range = static_cast<std::uint32_t>(random() % 31);
+      chunk.read(range, read);
+      REQUIRE(elements_of(read) == (range < expected.size() ? expected[range] : std::set<std::uint64_t>()));
+    }
+  }
+}

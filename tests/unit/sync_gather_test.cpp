@@ -651,6 +651,34 @@ TEST_CASE("a rank says only what is new: pieces, or windows that are complete") 
   REQUIRE(none.nothing(4).windows_complete == 3);
 }
 
+TEST_CASE("a rank that has nothing to offer says how far it is a few times, and at once when there is something") {
+  constexpr std::uint32_t windows = 200;
+  std::vector<std::uint32_t> windows_of_chunks(windows);
+  for (std::uint32_t window = 0; window < windows; ++window)
+    windows_of_chunks[window] = window;
+  GatherRank rank(windows_of_chunks, windows);
+  for (const std::uint64_t gather : {2u, 4u}) {
+    std::uint32_t said = 0, times = 0;
+    for (std::uint32_t chunk = 0; chunk < windows; ++chunk) {
+      const bool changed = gather == 4 && chunk == 101;
+      const auto offer =
+        rank.add(chunk_of(gather, chunk, changed ? std::vector<std::uint64_t>{7} : std::vector<std::uint64_t>{}));
+      REQUIRE((offer || !changed));
+      if (!offer)
+        continue;
+      REQUIRE(offer->windows_complete == chunk + 1);
+      REQUIRE(offer->pieces.size() == (changed ? 1 : 0));
+      said = offer->windows_complete;
+      ++times;
+    }
+    REQUIRE(said == windows);
+    REQUIRE(times >= 16);
+    REQUIRE(times <= 20);
+    if (gather == 4)
+      REQUIRE(rank.cut({4, 0, 1, 7})->size() == 7);
+  }
+}
+
 TEST_CASE("a rank forgets a gather that is dropped, gives its bytes back once, and answers its grants with nothing") {
   GatherRank rank({0, 0, 0}, 1);
   REQUIRE(rank.add(chunk_of(4, 0, {4, 6})));

@@ -1,10 +1,12 @@
 #include "bench_command.hpp"
 
+#include "bookkeeping_bench.hpp"
 #include "codec_bench.hpp"
 #include "gpu_bench.hpp"
 #include "kernel_bench.hpp"
 #include "layout_bench.hpp"
 #include "machine.hpp"
+#include "pause_bench.hpp"
 #include "plan_bench.hpp"
 #include "replay/message.hpp"
 #include "report.hpp"
@@ -29,10 +31,12 @@ namespace {
 /// Which options mean something to a benchmark, besides those that all have.
 enum Takes : unsigned {
   none = 0,
-  size = 1,     ///< --gib, --runs
-  changes = 2,  ///< --density
-  pipeline = 4, ///< all others but
-  apart = 8,    ///< --processes
+  size = 1,     ///< --gib
+  runs = 2,     ///< --runs
+  changes = 4,  ///< --density
+  peers = 8,    ///< --tensors, --ranks, --workers, --set
+  spread = 16,  ///< --clustered
+  anywhere = 32 ///< --processes
 };
 
 struct Bench {
@@ -42,15 +46,17 @@ struct Bench {
 };
 
 constexpr std::array benches{
-  Bench{"kernel", [](const BenchOptions& options) -> Result<Report> { return kernel_bench(options); }, size},
-  Bench{"codec", codec_bench, size | changes},
-  Bench{"transport", transport_bench, size},
-  Bench{"update", update_bench, size | changes | pipeline | apart},
-  Bench{"scaling", scaling_bench, size | changes | pipeline | apart},
-  Bench{"telemetry", telemetry_bench, size | changes | pipeline},
+  Bench{"kernel", [](const BenchOptions& options) -> Result<Report> { return kernel_bench(options); }, size | runs},
+  Bench{"codec", codec_bench, size | runs | changes},
+  Bench{"transport", transport_bench, size | runs},
+  Bench{"update", update_bench, size | runs | changes | peers | spread | anywhere},
+  Bench{"scaling", scaling_bench, size | runs | changes | peers | spread | anywhere},
+  Bench{"telemetry", telemetry_bench, size | runs | changes | peers | spread},
+  Bench{"pause", pause_bench, size | runs | changes | peers | spread},
+  Bench{"bookkeeping", bookkeeping_bench, runs | peers},
   Bench{"layout", [](const BenchOptions&) -> Result<Report> { return layout_bench(); }, none},
   Bench{"plan", [](const BenchOptions&) -> Result<Report> { return plan_bench(); }, none},
-  Bench{"gpu", gpu_bench, size | changes},
+  Bench{"gpu", gpu_bench, size | runs | changes},
 };
 
 bool runs_all(const BenchOptions& options) {
@@ -65,14 +71,14 @@ const char* foreign_option(const BenchOptions& options, unsigned takes) {
     unsigned kind;
   };
   for (const Given& option : {Given{"--gib", options.gib.has_value(), size},
-                              {"--runs", options.runs.has_value(), size},
+                              {"--runs", options.runs.has_value(), runs},
                               {"--density", !options.densities.empty(), changes},
-                              {"--tensors", options.tensors.has_value(), pipeline},
-                              {"--ranks", options.ranks.has_value(), pipeline},
-                              {"--workers", options.workers.has_value(), pipeline},
-                              {"--clustered", options.clustered, pipeline},
-                              {"--processes", options.processes, apart},
-                              {"--set", !options.overrides.empty(), pipeline}})
+                              {"--tensors", options.tensors.has_value(), peers},
+                              {"--ranks", options.ranks.has_value(), peers},
+                              {"--workers", options.workers.has_value(), peers},
+                              {"--clustered", options.clustered, spread},
+                              {"--processes", options.processes, anywhere},
+                              {"--set", !options.overrides.empty(), peers}})
     if (option.given && (takes & option.kind) == 0)
       return option.name;
   return nullptr;

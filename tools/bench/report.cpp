@@ -49,6 +49,8 @@ std::string to_text(const Report& report) {
     for (const Limit& limit : row.limits)
       text += fmt::format("   {:.2f} of {} ({:.1f})", limit.ratio, limit.name, limit.bytes_per_second * 1e-9);
     text += '\n' + figure_lines(row);
+    if (!row.remark.empty())
+      text += fmt::format("    {}\n", row.remark);
   }
   return text;
 }
@@ -73,6 +75,11 @@ std::string to_markdown(const Report& report) {
       rule += "---|";
       values += fmt::format(" {} |", times_of(limit.ratio));
     }
+    if (!row.remark.empty()) {
+      names += " of the time |";
+      rule += "---|";
+      values += fmt::format(" {} |", row.remark);
+    }
     if (names != head)
       text += (head.empty() ? "" : "\n") + names + "\n" + rule + "\n";
     head = names;
@@ -96,6 +103,8 @@ std::string to_json(const std::vector<Report>& reports, const std::string& instr
                  {"threads", row.threads},
                  {"bytes_per_second", row.bytes_per_second},
                  {"limits", std::move(limits)}};
+      if (!row.remark.empty())
+        shown["remark"] = row.remark;
       for (const Figure& figure : row.figures)
         shown[figure.group][to_key(figure.name + "_" + figure.unit)] = figure.value;
       rows.push_back(std::move(shown));

@@ -31,6 +31,7 @@ struct Row {
   double bytes_per_second = 0; ///< weights covered, whatever the work reads and writes for them
   std::vector<Limit> limits;
   std::vector<Figure> figures{};
+  std::string remark{}; ///< what the figures come from, in a few words; a column of the table where it is not empty
 };
 
 struct Report {

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace deltawire::bench {
 namespace {
 
@@ -68,20 +70,39 @@ Series grow_changes(const UpdateSettings& base, const std::vector<double>& densi
   return series;
 }
 
+/// Where the time went, one part after the other: until the last rank had captured, until the workers stood still, and
+/// while they did.
+std::string parts_of(const Rounds& rounds) {
+  const auto percent = [&](auto&& seconds) {
+    return 100 * rounds.median_of([&](const Round& round) { return seconds(round) / round.update.seconds; });
+  };
+  const double capture = percent([](const Round& round) { return round.update.outcome.captured_s; });
+  const double pause = percent([](const Round& round) { return round.update.outcome.pause_s; });
+  return fmt::format("capture {:.0f} %, delivery {:.0f} %, pause {:.0f} %", capture,
+                     std::max(0.0, 100 - capture - pause), pause);
+}
+
 Result<void> run_series(const Series& series, Report& report) {
   double first_seconds = 0;
+  double first_bound = 0;
   for (const Variation& variation : series.rows) {
     const auto measured = measure_updates(variation.settings);
     if (!measured)
       return tl::make_unexpected(measured.error());
     const Rounds& rounds = measured->front();
     const double seconds = rounds.median_of([](const Round& round) { return round.update.seconds; });
+    const double bound = rounds.median_of([&](const Round& round) { return rounds.hardware(round); });
     first_seconds = first_seconds == 0 ? seconds : first_seconds;
+    first_bound = first_bound == 0 ? bound : first_bound;
     Row row = row_of(variation.settings, rounds);
     row.work = series.what;
     row.input = variation.input;
-    row.figures.push_back({"growth", "size", "x", variation.size / series.rows.front().size, true});
+    const double size = variation.size / series.rows.front().size;
+    row.figures.push_back({"growth", "size", "x", size, true});
     row.figures.push_back({"growth", "time", "x", seconds / first_seconds, true});
+    row.figures.push_back({"growth", "memory's time", "x", bound / first_bound, true});
+    row.figures.push_back({"growth", "time of linear", "x", seconds / first_seconds / size});
+    row.remark = parts_of(rounds);
     report.rows.push_back(std::move(row));
   }
   return {};

@@ -77,8 +77,10 @@ std::uint16_t changed_bits(std::uint16_t bits, std::uint64_t dice) {
 /// Changes one matrix, row by row.
 class MatrixChange {
 public:
-  MatrixChange(const Matrix& matrix, std::byte* weights, Random random)
-    : matrix_(matrix), start_(weights + matrix.offset), random_(random), last_lines_(matrix.held.size(), none) {}
+  /// `places`: null, or what is changed is added to it.
+  MatrixChange(const Matrix& matrix, std::byte* weights, Random random, Places* places)
+    : matrix_(matrix), start_(weights + matrix.offset), random_(random), places_(places),
+      last_lines_(matrix.held.size(), none) {}
 
   Changes run(double density, Spread spread) {
     const double busy = std::min(1.0, 2 * busy_share * density);
@@ -111,6 +113,8 @@ private:
     bits = changed_bits(bits, random_.next());
     std::memcpy(start_ + at * element_bytes, &bits, element_bytes);
     ++changes_.elements;
+    if (places_ != nullptr)
+      places_->push_back(static_cast<std::uint32_t>(at));
     const std::size_t trainer_line = at * element_bytes / line;
     changes_.trainer_lines += trainer_line == last_trainer_line_ ? 0 : 1;
     last_trainer_line_ = trainer_line;
@@ -130,6 +134,7 @@ private:
   const Matrix& matrix_;
   std::byte* start_;
   Random random_;
+  Places* places_;
   std::size_t last_trainer_line_ = none;
   std::vector<std::size_t> last_lines_; ///< by worker
   Changes changes_;
@@ -254,11 +259,15 @@ void fill_with_weights(const ModelPlan& plan, std::byte* weights) {
   });
 }
 
-Changes change_weights(const ModelPlan& plan, std::byte* weights, double density, Spread spread, std::uint64_t round) {
+Changes change_weights(const ModelPlan& plan, std::byte* weights, double density, Spread spread, std::uint64_t round,
+                       std::vector<Places>* places) {
   Changes all;
   std::mutex mutex;
+  if (places != nullptr)
+    places->assign(plan.matrices().size(), {});
   in_parallel(plan.matrices().size(), usable_cores(), [&](std::size_t index, std::size_t) {
-    MatrixChange change(plan.matrices()[index], weights, Random((round + 1) << 48 ^ std::uint64_t{index} << 20));
+    MatrixChange change(plan.matrices()[index], weights, Random((round + 1) << 48 ^ std::uint64_t{index} << 20),
+                        places == nullptr ? nullptr : &(*places)[index]);
     const Changes some = change.run(density, spread);
     const std::lock_guard lock(mutex);
     all.elements += some.elements;

@@ -103,10 +103,13 @@ private:
 /// Fills memory of plan.bytes() with bf16 values as large as those of a trained model, the same at every call.
 void fill_with_weights(const ModelPlan& plan, std::byte* weights);
 
+/// Elements of one matrix, ascending.
+using Places = std::vector<std::uint32_t>;
+
 /// Changes about a share `density` (0 .. 1; 1: all) of the elements, at new positions for each `round`; nine of ten to
-/// a neighbouring value, none to the one it had.
+/// a neighbouring value, none to the one it had. `places`, if given, becomes the list of what changed, by matrix.
 [[nodiscard]] Changes change_weights(const ModelPlan& plan, std::byte* weights, double density, Spread spread,
-                                     std::uint64_t round);
+                                     std::uint64_t round, std::vector<Places>* places = nullptr);
 
 /// Copies what a worker holds from the trainer's weights.
 void copy_to_worker(const ModelPlan& plan, const std::byte* weights, std::uint32_t worker, std::byte* memory);

@@ -1,5 +1,6 @@
 #include "update_session.hpp"
 
+#include "peers.hpp"
 #include "replay/exit_status.hpp"
 
 #include <fmt/format.h>
@@ -7,36 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <mutex>
-#include <optional>
-#include <thread>
 
 namespace deltawire::bench {
-namespace {
-
-/// Runs work(index) for every index < count, each on a thread of its own; the first failure counts.
-template <class Work>
-Result<void> all_at_once(std::size_t count, Work&& work) {
-  std::mutex mutex;
-  Result<void> all;
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t index = 0; index < count; ++index)
-      threads.emplace_back([&, index] {
-        Result<void> one = replay::catching([&]() -> Result<void> {
-          work(index);
-          return {};
-        });
-        const std::lock_guard lock(mutex);
-        if (!one && all)
-          all = std::move(one);
-      });
-  }
-  return all;
-}
-
-} // namespace
-
 void bind_all(const ModelPlan& plan, std::uint32_t worker, std::byte* memory, Subscriber& subscriber) {
   for (const HeldParameter& parameter : plan.held_by(worker).parameters)
     subscriber.bind({parameter.name, DType::bf16, parameter.shape, memory + parameter.offset});

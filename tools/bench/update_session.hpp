@@ -31,6 +31,8 @@ public:
 
   /// What a worker's parameters hold, laid out as plan.held_by(worker). Stable between updates.
   [[nodiscard]] const std::byte* memory_of(std::uint32_t worker) const noexcept { return memories_[worker].data(); }
+  /// For those who put back what they write, between updates.
+  [[nodiscard]] std::byte* memory_of(std::uint32_t worker) noexcept { return memories_[worker].data(); }
 
   /// Ends the session; fails as Publisher::close() does. Afterwards there are no updates.
   [[nodiscard]] Result<void> close();

@@ -204,6 +204,26 @@ TEST_CASE("a file without dp is one replica, and dp must be outermost") {
   CHECK(load_text("[trainer]\nmesh = [[\"tp\", 2], [\"dp\", 2]]"));
 }
 
+TEST_CASE("shared memory is for a loopback master, and for one that the environment names") {
+  for (const char* master : {"127.0.0.1:29500", "localhost:0", "[::1]:29500", ""})
+    for (const char* key : {"gather_queue", "sender"}) {
+      CAPTURE(master, key);
+      TopologyFiles files;
+      files.write("t.toml", fmt::format("[transport]\nmaster = \"{}\"\n[actors]\n{}.transport = \"shm\"", master, key));
+      const auto topology = files.load();
+      REQUIRE(topology);
+      const bool sends = std::string_view(key) == "sender";
+      CHECK((topology->actors.sender.transport == TransportKind::shm) == sends);
+      CHECK((topology->actors.gather_queue.transport == TransportKind::shm) == !sends);
+    }
+}
+
+TEST_CASE("what is shared is bounded by what is on the wire, and by a GiB") {
+  CHECK(most_shared(1) == 32u << 20);
+  CHECK(most_shared(256u << 20) == 256u << 20);
+  CHECK(most_shared(unlimited) == 1u << 30);
+}
+
 TEST_CASE("what the design has for later is refused as not supported yet") {
   struct Case {
     const char* text;
@@ -218,10 +238,11 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
           "t.toml:2: actors.snapshotter.tier: \"device\" is not supported yet; use \"auto\" or \"host\""},
          {"[actors.differ]\naffinity = [2, 3]", "t.toml:2: actors.differ.affinity: not supported yet"},
          {"[actors]\ngather_queue = { transport = \"nccl\" }",
-          "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\" or "
-          "\"tcp\""},
-         {"[actors]\nsender = { transport = \"shm\" }",
-          "t.toml:2: actors.sender.transport: \"shm\" is not supported yet; use \"auto\", \"inproc\" or \"tcp\""},
+          "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\", "
+          "\"tcp\" or \"shm\""},
+         {"[actors]\nsender = { transport = \"cuda-ipc\" }",
+          "t.toml:2: actors.sender.transport: \"cuda-ipc\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" or "
+          "\"shm\""},
          {"[actors]\nflush_bucket = { compression = \"lz4\" }",
           "t.toml:2: actors.flush_bucket.compression: \"lz4\" is not supported yet; use \"none\" or \"zstd\""},
 #ifndef DELTAWIRE_HAS_ZSTD
@@ -245,118 +266,120 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
     const char* text;
     const char* error;
   };
-  for (const Case& c : {
-         // unknown keys and values
-         Case{"\n[actors]\nflush_bukket = { cap = 1 }",
-              "t.toml:3: actors.flush_bukket: unknown key; did you mean \"flush_bucket\"?"},
-         {"[trainr]\n", "t.toml:1: trainr: unknown key; did you mean \"trainer\"?"},
-         {"[update]\nstal = \"1s\"", "t.toml:2: update.stal: unknown key; did you mean \"stall\"?"},
-         {"[telemetry]\npromethius = \"\"", "t.toml:2: telemetry.promethius: unknown key; did you mean "
-                                            "\"prometheus\"?"},
-         {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes, "
-                                     "prometheus"},
-         {"[trainer]\nunused = []",
-          "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter, axes"},
-         {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
-          "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
-         {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
-         {"[update]\nwire_dtype = \"bf17\"",
-          "t.toml:2: update.wire_dtype: \"bf17\" is not \"keep\", \"bfloat16\", \"float16\" or "
-          "\"float32\""},
-         {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"float8_e4m3\"",
-          "t.toml:4: trainer.placement.wire_dtype: \"float8_e4m3\" is not \"keep\", \"bfloat16\", \"float16\" or "
-          "\"float32\""},
-         {"[[worker.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
-          "t.toml:4: worker.placement.wire_dtype: belongs to a [[trainer.placement]]: it says what the trainer sends"},
-         {"[update]\nseed = \"never\"", "t.toml:2: update.seed: \"never\" is not \"always\" or \"if-different\""},
-         {"[update]\nverify = \"audit:1.5\"",
-          "t.toml:2: update.verify: \"audit:1.5\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
-         {"[update]\nverify = \"audit:\"",
-          "t.toml:2: update.verify: \"audit:\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
-         {"[update]\nverify = \"audit:0\"",
-          "t.toml:2: update.verify: \"audit:0\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
-         {"[update]\nquorum = 0", "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
-         {"[update]\nquorum = 2", "t.toml:2: update.quorum: 2 replicas, and the worker mesh has 1"},
-         {"[worker]\nmesh = [[\"dp\", 3], [\"tp\", 2]]\n[update]\nquorum = 4",
-          "t.toml:4: update.quorum: 4 replicas, and the worker mesh has 3"},
-         {"[update]\nquorum = \"most\"",
-          "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
-         {"[actors]\nsender.transport = \"udp\"",
-          "t.toml:2: actors.sender.transport: \"udp\" is not \"auto\", \"inproc\" or \"tcp\""},
-         // types
-         {"trainer = 3", "t.toml:1: trainer: must be a table, not an integer"},
-         {"[[update]]\n", "t.toml:1: update: must be a table, not an array"},
-         {"[actors]\ndiffer = 2", "t.toml:2: actors.differ: must be a table, not an integer"},
-         {"[actors.differ]\ncount = 2.0",
-          "t.toml:2: actors.differ.count: must be an integer, not a number with a fraction"},
-         {"[actors.differ]\nthread = true", "t.toml:2: actors.differ.thread: must be a string, not true or false"},
-         {"[trainer.placement]\nparameter = \"*\"",
-          "t.toml:1: trainer.placement: must be an array of tables, written as [[trainer.placement]], not a table"},
-         {"[trainer]\nplacement = [1]", "t.toml:2: trainer.placement: must be an array of tables, not an integer"},
-         {"[[trainer.map]]\nparameter = 1979-05-27",
-          "t.toml:2: trainer.map.parameter: must be a string, not a date or time"},
-         {"[[trainer.map]]\nparameter = \"*\"\ntranspose = 1",
-          "t.toml:3: trainer.map.transpose: must be true or false, not an integer"},
-         {"[[trainer.placement]]\nparameter = \"*\"\nshard = \"tp:0\"",
-          "t.toml:3: trainer.placement.shard: must be an array of strings, not a string"},
-         {"[[trainer.placement]]\nparameter = \"*\"\nshard = [\n  \"tp:0\",\n  1]",
-          "t.toml:5: trainer.placement.shard: must be an array of strings, not an integer"},
-         {"[worker]\nunused = [\"\"]", "t.toml:2: worker.unused: has an empty string"},
-         {"[telemetry]\ntrace = \"\"", "t.toml:2: telemetry.trace: must not be empty"},
-         {"[telemetry]\nprometheus = \"9464\"",
-          "t.toml:2: telemetry.prometheus: \"9464\" is not an address: it has no port; write \"host:port\", e.g. "
-          "\"127.0.0.1:29500\""},
-         // required keys
-         {"\n[[trainer.placement]]\nshard = []", "t.toml:2: trainer.placement.parameter: is missing"},
-         {"[[worker.placement]]\nparameter = \"*\"", "t.toml:1: worker.placement.shard: is missing"},
-         {"[[worker.map]]\nslot = \"x\"", "t.toml:1: worker.map.parameter: is missing"},
-         {"[[worker.map]]\nparameter = \"\"", "t.toml:2: worker.map.parameter: must not be empty"},
-         {"[[worker.parameter]]\npadding = true", "t.toml:1: worker.parameter.name: is missing"},
-         // shapes
-         {"[[worker.parameter]]\nname = \"a\"\nshape = [2, -1]",
-          "t.toml:3: worker.parameter.shape: must be an array of extents of 0 and more, e.g. [152064, 1024]"},
-         {"[[worker.parameter]]\nname = \"a\"\nshape = [2, \"3\"]",
-          "t.toml:3: worker.parameter.shape: must be an array of extents of 0 and more, e.g. [152064, 1024]"},
-         {"[[worker.parameter]]\nname = \"a\"\nshape = [4611686018427387904, 4]",
-          "t.toml:3: worker.parameter.shape: shape [4611686018427387904, 4] has more than 2^62 elements"},
-         // meshes
-         {"[trainer]\nmesh = 4", "t.toml:2: trainer.mesh: must be an array, not an integer"},
-         {"[trainer]\nmesh = [\"tp\", 2]",
-          "t.toml:2: trainer.mesh: axis 0: must be a name and a size, e.g. [\"tp\", 2]\n"
-          "t.toml:2: trainer.mesh: axis 1: must be a name and a size, e.g. [\"tp\", 2]"},
-         {"[trainer]\nmesh = [[\"tp\", 2], [\"tp\", 2]]", "t.toml:2: trainer.mesh: axis 1: \"tp\" is named twice"},
-         {"[trainer]\nmesh = [[\"\", 2]]", "t.toml:2: trainer.mesh: axis 0: has no name"},
-         {"[trainer]\nmesh = [[\"tp\", 0]]", "t.toml:2: trainer.mesh: axis 0: \"tp\" has size 0; the least is 1"},
-         // sizes and counts
-         {"[actors.differ]\ncount = 0", "t.toml:2: actors.differ.count: 0 is not between 1 and 1024"},
-         {"[actors.differ]\ncount = 5000000000", "t.toml:2: actors.differ.count: 5000000000 is not between 1 and 1024"},
-         {"[actors.flush_bucket]\ncap = 0", "t.toml:2: actors.flush_bucket.cap: 0 bytes hold nothing; the least is 1"},
-         {"[actors.flush_bucket]\ncap = \"0B\"",
-          "t.toml:2: actors.flush_bucket.cap: 0 bytes hold nothing; the least is 1"},
-         {"[actors.flush_bucket]\ncap = -5", "t.toml:2: actors.flush_bucket.cap: -5 is negative"},
-         {"[actors.flush_bucket]\ncap = 1.5",
-          "t.toml:2: actors.flush_bucket.cap: must be a byte size, e.g. \"64MiB\", not a number with a fraction"},
-         {"[actors.applier]\nstage = \"5 apples\"",
-          "t.toml:2: actors.applier.stage: \"5 apples\" has the unknown unit \"apples\"; known: B, KB, MB, GB, TB, "
-          "KiB, MiB, GiB, TiB"},
-         {"[actors.differ]\nchunk = \"unlimited\"",
-          "t.toml:2: actors.differ.chunk: cannot be unlimited: this is a size, not a cap"},
-         // deadlines
-         {"[update]\nstall = 20",
-          "t.toml:2: update.stall: must be a duration with a unit, e.g. \"20s\", not an integer"},
-         {"[update]\nstall = \"-1s\"", "t.toml:2: update.stall: \"-1s\" is negative"},
-         {"[update]\nconnect = \"0s\"", "t.toml:2: update.connect: must be longer than 0"},
-         {"[update]\nstall = \"10min\"", "t.toml:2: update.stall: deadlines nest: update.stall (10min) must be shorter "
-                                         "than update.timeout (10min by default)"},
-         {"[update]\n\ntimeout = \"30s\"", "t.toml:3: update.timeout: deadlines nest: update.engine (1min by default) "
-                                           "must be shorter than update.timeout (30s)"},
-         {"[update]\nengine = \"90s\"\ntimeout = \"1min\"",
-          "t.toml:2: update.engine: deadlines nest: update.engine (90s) must be shorter than update.timeout (1min)"},
-         // addresses
-         {"[transport]\nmaster = \"localhost\"",
-          "t.toml:2: transport.master: \"localhost\" is not an address: it has no port; write \"host:port\", e.g. "
-          "\"127.0.0.1:29500\""},
-       }) {
+  for (
+    const Case& c : {
+      // unknown keys and values
+      Case{"\n[actors]\nflush_bukket = { cap = 1 }",
+           "t.toml:3: actors.flush_bukket: unknown key; did you mean \"flush_bucket\"?"},
+      {"[trainr]\n", "t.toml:1: trainr: unknown key; did you mean \"trainer\"?"},
+      {"[update]\nstal = \"1s\"", "t.toml:2: update.stal: unknown key; did you mean \"stall\"?"},
+      {"[telemetry]\npromethius = \"\"", "t.toml:2: telemetry.promethius: unknown key; did you mean "
+                                         "\"prometheus\"?"},
+      {"[telemetry]\ncolour = 1", "t.toml:2: telemetry.colour: unknown key; known here: trace, flushes, "
+                                  "prometheus"},
+      {"[trainer]\nunused = []",
+       "t.toml:2: trainer.unused: unknown key; known here: mesh, placement, map, parameter, axes"},
+      {"[[trainer.map]]\nparameter = \"*\"\nsclice = \"[:]\"",
+       "t.toml:3: trainer.map.sclice: unknown key; did you mean \"slice\"?"},
+      {"[update]\nbusy = \"later\"", "t.toml:2: update.busy: \"later\" is not \"wait\" or \"fold\""},
+      {"[update]\nwire_dtype = \"bf17\"",
+       "t.toml:2: update.wire_dtype: \"bf17\" is not \"keep\", \"bfloat16\", \"float16\" or "
+       "\"float32\""},
+      {"[[trainer.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"float8_e4m3\"",
+       "t.toml:4: trainer.placement.wire_dtype: \"float8_e4m3\" is not \"keep\", \"bfloat16\", \"float16\" or "
+       "\"float32\""},
+      {"[[worker.placement]]\nparameter = \"*\"\nshard = []\nwire_dtype = \"keep\"",
+       "t.toml:4: worker.placement.wire_dtype: belongs to a [[trainer.placement]]: it says what the trainer sends"},
+      {"[update]\nseed = \"never\"", "t.toml:2: update.seed: \"never\" is not \"always\" or \"if-different\""},
+      {"[update]\nverify = \"audit:1.5\"",
+       "t.toml:2: update.verify: \"audit:1.5\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
+      {"[update]\nverify = \"audit:\"",
+       "t.toml:2: update.verify: \"audit:\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
+      {"[update]\nverify = \"audit:0\"",
+       "t.toml:2: update.verify: \"audit:0\" is not \"off\", \"digest\" or \"audit:K\" with K of 1 and more"},
+      {"[update]\nquorum = 0", "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
+      {"[update]\nquorum = 2", "t.toml:2: update.quorum: 2 replicas, and the worker mesh has 1"},
+      {"[worker]\nmesh = [[\"dp\", 3], [\"tp\", 2]]\n[update]\nquorum = 4",
+       "t.toml:4: update.quorum: 4 replicas, and the worker mesh has 3"},
+      {"[update]\nquorum = \"most\"", "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
+      {"[actors]\nsender.transport = \"udp\"",
+       "t.toml:2: actors.sender.transport: \"udp\" is not \"auto\", \"inproc\", \"tcp\" or \"shm\""},
+      {"[transport]\nmaster = \"10.0.0.1:29500\"\nsecret_file = \"s\"\n[actors]\nsender.transport = \"shm\"",
+       "t.toml:5: actors.sender.transport: \"shm\" joins processes of one host, and transport.master, "
+       "\"10.0.0.1:29500\", is not a loopback address: use \"tcp\", or 127.x.x.x, localhost or [::1] where all run on "
+       "this host"},
+      // types
+      {"trainer = 3", "t.toml:1: trainer: must be a table, not an integer"},
+      {"[[update]]\n", "t.toml:1: update: must be a table, not an array"},
+      {"[actors]\ndiffer = 2", "t.toml:2: actors.differ: must be a table, not an integer"},
+      {"[actors.differ]\ncount = 2.0",
+       "t.toml:2: actors.differ.count: must be an integer, not a number with a fraction"},
+      {"[actors.differ]\nthread = true", "t.toml:2: actors.differ.thread: must be a string, not true or false"},
+      {"[trainer.placement]\nparameter = \"*\"",
+       "t.toml:1: trainer.placement: must be an array of tables, written as [[trainer.placement]], not a table"},
+      {"[trainer]\nplacement = [1]", "t.toml:2: trainer.placement: must be an array of tables, not an integer"},
+      {"[[trainer.map]]\nparameter = 1979-05-27",
+       "t.toml:2: trainer.map.parameter: must be a string, not a date or time"},
+      {"[[trainer.map]]\nparameter = \"*\"\ntranspose = 1",
+       "t.toml:3: trainer.map.transpose: must be true or false, not an integer"},
+      {"[[trainer.placement]]\nparameter = \"*\"\nshard = \"tp:0\"",
+       "t.toml:3: trainer.placement.shard: must be an array of strings, not a string"},
+      {"[[trainer.placement]]\nparameter = \"*\"\nshard = [\n  \"tp:0\",\n  1]",
+       "t.toml:5: trainer.placement.shard: must be an array of strings, not an integer"},
+      {"[worker]\nunused = [\"\"]", "t.toml:2: worker.unused: has an empty string"},
+      {"[telemetry]\ntrace = \"\"", "t.toml:2: telemetry.trace: must not be empty"},
+      {"[telemetry]\nprometheus = \"9464\"",
+       "t.toml:2: telemetry.prometheus: \"9464\" is not an address: it has no port; write \"host:port\", e.g. "
+       "\"127.0.0.1:29500\""},
+      // required keys
+      {"\n[[trainer.placement]]\nshard = []", "t.toml:2: trainer.placement.parameter: is missing"},
+      {"[[worker.placement]]\nparameter = \"*\"", "t.toml:1: worker.placement.shard: is missing"},
+      {"[[worker.map]]\nslot = \"x\"", "t.toml:1: worker.map.parameter: is missing"},
+      {"[[worker.map]]\nparameter = \"\"", "t.toml:2: worker.map.parameter: must not be empty"},
+      {"[[worker.parameter]]\npadding = true", "t.toml:1: worker.parameter.name: is missing"},
+      // shapes
+      {"[[worker.parameter]]\nname = \"a\"\nshape = [2, -1]",
+       "t.toml:3: worker.parameter.shape: must be an array of extents of 0 and more, e.g. [152064, 1024]"},
+      {"[[worker.parameter]]\nname = \"a\"\nshape = [2, \"3\"]",
+       "t.toml:3: worker.parameter.shape: must be an array of extents of 0 and more, e.g. [152064, 1024]"},
+      {"[[worker.parameter]]\nname = \"a\"\nshape = [4611686018427387904, 4]",
+       "t.toml:3: worker.parameter.shape: shape [4611686018427387904, 4] has more than 2^62 elements"},
+      // meshes
+      {"[trainer]\nmesh = 4", "t.toml:2: trainer.mesh: must be an array, not an integer"},
+      {"[trainer]\nmesh = [\"tp\", 2]", "t.toml:2: trainer.mesh: axis 0: must be a name and a size, e.g. [\"tp\", 2]\n"
+                                        "t.toml:2: trainer.mesh: axis 1: must be a name and a size, e.g. [\"tp\", 2]"},
+      {"[trainer]\nmesh = [[\"tp\", 2], [\"tp\", 2]]", "t.toml:2: trainer.mesh: axis 1: \"tp\" is named twice"},
+      {"[trainer]\nmesh = [[\"\", 2]]", "t.toml:2: trainer.mesh: axis 0: has no name"},
+      {"[trainer]\nmesh = [[\"tp\", 0]]", "t.toml:2: trainer.mesh: axis 0: \"tp\" has size 0; the least is 1"},
+      // sizes and counts
+      {"[actors.differ]\ncount = 0", "t.toml:2: actors.differ.count: 0 is not between 1 and 1024"},
+      {"[actors.differ]\ncount = 5000000000", "t.toml:2: actors.differ.count: 5000000000 is not between 1 and 1024"},
+      {"[actors.flush_bucket]\ncap = 0", "t.toml:2: actors.flush_bucket.cap: 0 bytes hold nothing; the least is 1"},
+      {"[actors.flush_bucket]\ncap = \"0B\"",
+       "t.toml:2: actors.flush_bucket.cap: 0 bytes hold nothing; the least is 1"},
+      {"[actors.flush_bucket]\ncap = -5", "t.toml:2: actors.flush_bucket.cap: -5 is negative"},
+      {"[actors.flush_bucket]\ncap = 1.5",
+       "t.toml:2: actors.flush_bucket.cap: must be a byte size, e.g. \"64MiB\", not a number with a fraction"},
+      {"[actors.applier]\nstage = \"5 apples\"",
+       "t.toml:2: actors.applier.stage: \"5 apples\" has the unknown unit \"apples\"; known: B, KB, MB, GB, TB, "
+       "KiB, MiB, GiB, TiB"},
+      {"[actors.differ]\nchunk = \"unlimited\"",
+       "t.toml:2: actors.differ.chunk: cannot be unlimited: this is a size, not a cap"},
+      // deadlines
+      {"[update]\nstall = 20", "t.toml:2: update.stall: must be a duration with a unit, e.g. \"20s\", not an integer"},
+      {"[update]\nstall = \"-1s\"", "t.toml:2: update.stall: \"-1s\" is negative"},
+      {"[update]\nconnect = \"0s\"", "t.toml:2: update.connect: must be longer than 0"},
+      {"[update]\nstall = \"10min\"", "t.toml:2: update.stall: deadlines nest: update.stall (10min) must be shorter "
+                                      "than update.timeout (10min by default)"},
+      {"[update]\n\ntimeout = \"30s\"", "t.toml:3: update.timeout: deadlines nest: update.engine (1min by default) "
+                                        "must be shorter than update.timeout (30s)"},
+      {"[update]\nengine = \"90s\"\ntimeout = \"1min\"",
+       "t.toml:2: update.engine: deadlines nest: update.engine (90s) must be shorter than update.timeout (1min)"},
+      // addresses
+      {"[transport]\nmaster = \"localhost\"",
+       "t.toml:2: transport.master: \"localhost\" is not an address: it has no port; write \"host:port\", e.g. "
+       "\"127.0.0.1:29500\""},
+    }) {
     CAPTURE(c.text);
     CHECK(errors_of(c.text) == c.error);
     auto loaded = load_text(c.text);

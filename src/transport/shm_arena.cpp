@@ -59,6 +59,10 @@ std::shared_ptr<Arena::Placed> Arena::place(const std::shared_ptr<const Buffer>&
     for (const Known& known : known_)
       if (same_owner(known.body, body))
         return known.placed;
+    if (needed > most_blocks_) { // however many others end
+      ++without_room_;
+      return nullptr;
+    }
     idle = take_idle(also_of_living_bodies);
     if (!idle.empty())
       continue;

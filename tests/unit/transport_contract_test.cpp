@@ -393,9 +393,10 @@ TEST_CASE("abort ends queued sends with its reason, in the middle of a frame too
   Fixture fixture(kind);
   auto [client, server] = fixture.pair();
   client.start();
+  const auto large = std::make_shared<const Buffer>(more_than_is_buffered);
   Dones dones;
   for (std::uint64_t i = 0; i < 4; ++i)
-    client.connection->send(frame(i, more_than_is_buffered), dones.of(i));
+    client.connection->send({header(more_than_is_buffered, i), large}, dones.of(i));
   std::this_thread::sleep_for(10ms);
   client.connection->abort(enough);
   client.connection->abort({Code::internal, "too late"});

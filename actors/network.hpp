@@ -13,12 +13,14 @@ namespace deltawire::actors {
 
 class Networks {
 public:
-  /// Reads transport.secret_file, unless `kinds`, those that will be asked for, are all in-process. Fails as
-  /// config::read_secret and transport::make_tcp_network do.
+  /// Reads transport.secret_file if one of `kinds`, those that will be asked for, goes over TCP: the others do not
+  /// leave this host's kernel. Fails as config::read_secret, transport::make_tcp_network and
+  /// transport::make_shm_network do.
   [[nodiscard]] static Result<std::shared_ptr<Networks>> make(const config::Topology& topology,
                                                               std::initializer_list<config::TransportKind> kinds);
 
-  /// The network of a kind, made when first asked for. "auto" is tcp: what works between any two processes.
+  /// The network of a kind; tcp and inproc are made when first asked for. "auto" is tcp: what works between any two
+  /// processes.
   [[nodiscard]] transport::Network& of(config::TransportKind kind);
 
   /// Ends all of them; no callback runs afterwards. Not from a callback.
@@ -28,6 +30,7 @@ private:
   transport::TcpSettings settings_;
   std::unique_ptr<transport::Network> tcp_;
   std::unique_ptr<transport::Network> inproc_;
+  std::unique_ptr<transport::Network> shm_;
 };
 
 } // namespace deltawire::actors

@@ -692,24 +692,29 @@ void listen(Self self) {
   const auto refused = [supervisor = caf::actor_cast<caf::actor>(TrainerSupervisorActor{self})](const Failure& why) {
     caf::anon_send(supervisor, PortOpened{nullptr, why});
   };
-  const auto open = [&](config::TransportKind kind) -> Result<void> {
-    std::unique_ptr<transport::Listener>& listener =
-      kind == config::TransportKind::inproc ? state.inproc_listener : state.tcp_listener;
-    if (listener)
-      return {};
-    transport::Network& network = setup.networks->of(kind);
-    auto made = setup.listening_socket >= 0 && kind != config::TransportKind::inproc
-                  ? network.adopt(setup.listening_socket, accepted, refused)
-                  : network.listen(setup.master, accepted, refused);
-    if (!made)
-      return pass_on(std::move(made));
-    listener = std::move(*made);
-    return {};
+  using config::TransportKind;
+  const auto uses = [&](std::initializer_list<TransportKind> kinds) {
+    const config::Actors& actors = setup.topology.actors;
+    return std::any_of(kinds.begin(), kinds.end(), [&](TransportKind kind) {
+      return actors.gather_queue.transport == kind || actors.sender.transport == kind;
+    });
   };
-  for (const config::TransportKind kind :
-       {setup.topology.actors.gather_queue.transport, setup.topology.actors.sender.transport})
-    if (auto opened = open(kind); !opened)
-      return fail_session(self, opened.error());
+  const auto open = [&](TransportKind kind, std::unique_ptr<transport::Listener>& listener, bool adopts) {
+    transport::Network& network = setup.networks->of(kind);
+    // Peers look for shared memory under the port of TCP, be it one that the system has chosen.
+    const std::string& address = state.tcp_listener ? state.tcp_listener->address() : setup.master;
+    auto made = adopts && setup.listening_socket >= 0 ? network.adopt(setup.listening_socket, accepted, refused)
+                                                      : network.listen(address, accepted, refused);
+    if (!made)
+      return fail_session(self, made.error());
+    listener = std::move(*made);
+  };
+  if (uses({TransportKind::inproc}))
+    open(TransportKind::inproc, state.inproc_listener, false);
+  if (uses({TransportKind::automatic, TransportKind::tcp}))
+    open(TransportKind::tcp, state.tcp_listener, true);
+  if (uses({TransportKind::shm}) && state.phase == Phase::connecting)
+    open(TransportKind::shm, state.shm_listener, !state.tcp_listener);
 }
 
 void connect(Self self, const ConnectRequest& request) {
@@ -781,6 +786,7 @@ void close(Self self, const CloseRequest& request) {
   state.phase = Phase::closing;
   state.tcp_listener.reset();
   state.inproc_listener.reset();
+  state.shm_listener.reset();
   for (const auto& port : state.open)
     port->close();
   if (state.colleagues) {

@@ -28,7 +28,7 @@ struct TrainerSupervisorState {
   layout::Declaration declaration; ///< this rank's
 
   // connections
-  std::unique_ptr<transport::Listener> tcp_listener, inproc_listener;
+  std::unique_ptr<transport::Listener> tcp_listener, inproc_listener, shm_listener;
   std::vector<std::shared_ptr<Port>> open; ///< every port that has not closed
   GatherPorts ranks;                       ///< root: by rank; others: [0] leads to the root
   std::vector<std::shared_ptr<Port>> worker_control, worker_data;

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 2> seeds{"always", "if-different"};
 constexpr std::array<std::string_view, 2> busies{"wait", "fold"};
 constexpr std::array<std::string_view, 2> tiers{"auto", "host"};
 constexpr std::array<std::string_view, 2> threads{"pool", "detached"};
-constexpr std::array<std::string_view, 3> transports{"auto", "inproc", "tcp"};
+constexpr std::array<std::string_view, 4> transports{"auto", "inproc", "tcp", "shm"};
 constexpr std::array<std::string_view, 7> positions{"auto", "u8", "u16", "rice", "bitmap", "run", "dense"};
 constexpr std::array<std::string_view, 3> values{"auto", "raw", "ulp"};
 constexpr std::array<std::string_view, 2> compressions{"none", "zstd"};
@@ -26,8 +26,7 @@ constexpr std::array<Later, 2> later_tiers{{
   {"pinned", "snapshots are in the host's pageable memory", "0.1.0"},
   {"device", "snapshots are in the host's pageable memory", "0.1.0"},
 }};
-constexpr std::array<Later, 3> later_transports{{
-  {"shm", "processes of one host meet over tcp", "0.1.0"},
+constexpr std::array<Later, 2> later_transports{{
   {"nccl", "trainers' changes are in host memory and go over tcp", "0.1.0"},
   {"cuda-ipc", "workers' weights are in host memory", "0.1.0"},
 }};
@@ -89,7 +88,7 @@ constexpr Key keys[] = {
   {"transport", "master", Kind::other, "\"host:port\"", "\"\"", all,
    "Where rank 0 listens; `\"\"`: `DELTAWIRE_MASTER`, else `MASTER_ADDR` with port 29717", false, true},
   {"transport", "secret_file", Kind::other, "path", "\"\"", all,
-   "Encrypts every TCP connection; required where `master` is not loopback", false, true},
+   "Encrypts every TCP connection; required where `master` is not loopback; not used by `\"shm\"`", false, true},
 
   {"update", "wire_dtype", Kind::choice, "", "\"keep\"", ranks,
    "What the trainer's floating-point parameters are cast to before they are compared and sent", false, false,
@@ -124,7 +123,8 @@ constexpr Key keys[] = {
    "The process's pool, or a thread of its own for each Differ", false, false, threads},
   {.table = "actors.differ", .key = "affinity", .refusal = &no_affinity},
   {"actors.gather_queue", "transport", Kind::choice, "", "\"auto\"", ranks,
-   "Between ranks; `\"inproc\"`: they share a process; auto: tcp", false, false, transports, later_transports},
+   "Between ranks; `\"inproc\"`: they share a process, `\"shm\"`: a host; auto: tcp", false, false, transports,
+   later_transports},
   {"actors.gather_queue", "window", Kind::cap, "", "\"256MiB\"", root,
    "Source bytes of parameters that are gathered in one go; a flush may end with it"},
   {"actors.gather_queue", "max_round", Kind::cap, "", "\"64MiB\"", ranks, "A gather's bytes, over all ranks"},
@@ -137,8 +137,8 @@ constexpr Key keys[] = {
    "zstd: seeds of bf16 weights get a fifth smaller and raw values some, differences do not", false, false,
    compressions, later_compressions},
   {"actors.sender", "transport", Kind::choice, "", "\"auto\"", root_and_workers,
-   "From the root to workers; `\"inproc\"`: they share a process; auto: tcp", false, false, transports,
-   later_transports},
+   "From the root to workers; `\"inproc\"`: they share a process, `\"shm\"`: a host; auto: tcp", false, false,
+   transports, later_transports},
   {"actors.sender", "route", Kind::choice, "", "\"auto\"", root,
    "`\"rank-local\"`: a worker is sent what its shards meet; `\"broadcast\"`: everything; auto: rank-local", false,
    false, routes},

@@ -308,13 +308,22 @@ void read_update(const Value* table, Update& out, layout::WireDType& wire_dtype,
   section.finish();
 }
 
-TransportKind read_transport_kind(Section& section) {
+/// `master`: transport.master, empty where the environment says it, which is looked at when a process opens.
+TransportKind read_transport_kind(Section& section, const std::string& master) {
   const auto choice = section.read_choice("transport");
-  constexpr TransportKind kinds[] = {TransportKind::automatic, TransportKind::inproc, TransportKind::tcp};
-  return kinds[choice.value_or(0)];
+  constexpr TransportKind kinds[] = {TransportKind::automatic, TransportKind::inproc, TransportKind::tcp,
+                                     TransportKind::shm};
+  const TransportKind kind = kinds[choice.value_or(0)];
+  if (const auto address = parse_address(master);
+      kind == TransportKind::shm && !master.empty() && address && !is_loopback(address->host))
+    section.refuse(Code::invalid_topology, "transport",
+                   fmt::format("\"shm\" joins processes of one host, and transport.master, \"{}\", is not a loopback "
+                               "address: use \"tcp\", or 127.x.x.x, localhost or [::1] where all run on this host",
+                               master));
+  return kind;
 }
 
-void read_actors(const Value* table, Actors& out, ErrorList& errors) {
+void read_actors(const Value* table, const std::string& master, Actors& out, ErrorList& errors) {
   Section actors{table, "actors", errors};
   {
     Section section{actors.table("snapshotter"), "actors.snapshotter", errors};
@@ -333,7 +342,7 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   }
   {
     Section section{actors.table("gather_queue"), "actors.gather_queue", errors};
-    out.gather_queue.transport = read_transport_kind(section);
+    out.gather_queue.transport = read_transport_kind(section, master);
     section.read_cap("window", out.gather_queue.window);
     section.read_cap("max_round", out.gather_queue.max_round);
     section.finish();
@@ -356,7 +365,7 @@ void read_actors(const Value* table, Actors& out, ErrorList& errors) {
   }
   {
     Section section{actors.table("sender"), "actors.sender", errors};
-    out.sender.transport = read_transport_kind(section);
+    out.sender.transport = read_transport_kind(section, master);
     if (const auto route = section.read_choice("route"))
       out.sender.route = *route == 1 ? Route::broadcast : Route::rank_local;
     section.finish();
@@ -385,6 +394,10 @@ void read_telemetry(const Value* table, Telemetry& out, ErrorList& errors) {
 
 } // namespace
 
+std::uint64_t most_shared(std::uint64_t cap) noexcept {
+  return std::clamp<std::uint64_t>(cap, 32ull << 20, 1ull << 30);
+}
+
 layout::Index Topology::workers_per_replica() const noexcept {
   const auto dp = worker.mesh.find("dp");
   return dp ? worker.mesh.size() / worker.mesh.axes()[*dp].size : worker.mesh.size();
@@ -410,7 +423,7 @@ Result<Topology> load(const std::string& path, std::span<const std::string> over
   read_transport(section.table("transport"), topology.transport, errors);
   read_update(section.table("update"), topology.update, topology.trainer.wire_dtype,
               topology.worker.mesh.size() / topology.workers_per_replica(), errors);
-  read_actors(section.table("actors"), topology.actors, errors);
+  read_actors(section.table("actors"), topology.transport.master, topology.actors, errors);
   read_telemetry(section.table("telemetry"), topology.telemetry, errors);
   section.take("include"); // followed by read_document
   section.finish();

@@ -50,7 +50,12 @@ struct Update {
 };
 
 enum class ThreadKind { pool, detached };
-enum class TransportKind { automatic, inproc, tcp };
+enum class TransportKind { automatic, inproc, tcp, shm };
+
+/// What a process shares with its peers over "shm" at most, where `cap` (actors.flush_bucket.cap of the root,
+/// actors.gather_queue.max_round of other ranks) bounds what it has on the wire. What finds no room goes through
+/// sockets.
+[[nodiscard]] std::uint64_t most_shared(std::uint64_t cap) noexcept;
 
 struct Snapshotter {
   std::uint64_t log = 256ull << 20; ///< cap on the logged positions; beyond it a worker that is behind is seeded

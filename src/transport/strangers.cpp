@@ -2,7 +2,7 @@
 
 namespace deltawire::transport {
 
-Strangers::Entry Strangers::enter(const std::shared_ptr<TcpConnection>& newcomer) {
+Strangers::Entry Strangers::enter(const std::shared_ptr<StreamConnection>& newcomer) {
   const std::lock_guard lock(mutex_);
   if (open_ >= limits_.connections)
     return {};
@@ -16,18 +16,18 @@ Strangers::Entry Strangers::enter(const std::shared_ptr<TcpConnection>& newcomer
   return entry;
 }
 
-void Strangers::trust(const TcpConnection& connection) {
+void Strangers::trust(const StreamConnection& connection) {
   const std::lock_guard lock(mutex_);
   forget(connection);
 }
 
-void Strangers::leave(const TcpConnection& connection) {
+void Strangers::leave(const StreamConnection& connection) {
   const std::lock_guard lock(mutex_);
   forget(connection);
   --open_;
 }
 
-void Strangers::forget(const TcpConnection& connection) {
+void Strangers::forget(const StreamConnection& connection) {
   strangers_.remove_if([&](const Stranger& stranger) { return stranger.who == &connection; });
 }
 

@@ -9,7 +9,7 @@
 
 namespace deltawire::transport {
 
-class TcpConnection;
+class StreamConnection;
 
 class Strangers {
 public:
@@ -18,24 +18,24 @@ public:
   [[nodiscard]] const Admission& limits() const noexcept { return limits_; }
 
   struct Entry {
-    bool taken = false;                     ///< false: there are too many connections
-    std::shared_ptr<TcpConnection> instead; ///< the stranger that has to go, if any; the caller ends it
+    bool taken = false;                        ///< false: there are too many connections
+    std::shared_ptr<StreamConnection> instead; ///< the stranger that has to go, if any; the caller ends it
   };
   /// A connection that was accepted. leave() must follow if it is taken.
-  [[nodiscard]] Entry enter(const std::shared_ptr<TcpConnection>& newcomer);
+  [[nodiscard]] Entry enter(const std::shared_ptr<StreamConnection>& newcomer);
 
   /// No stranger any more.
-  void trust(const TcpConnection& connection);
+  void trust(const StreamConnection& connection);
 
   /// Closed. Once for each that was taken.
-  void leave(const TcpConnection& connection);
+  void leave(const StreamConnection& connection);
 
 private:
   struct Stranger {
-    const TcpConnection* who;
-    std::weak_ptr<TcpConnection> connection;
+    const StreamConnection* who;
+    std::weak_ptr<StreamConnection> connection;
   };
-  void forget(const TcpConnection& connection);
+  void forget(const StreamConnection& connection);
 
   const Admission limits_;
   std::mutex mutex_;

@@ -9,7 +9,7 @@ constexpr auto retry_pause = std::chrono::milliseconds(50); // between attempts 
 
 } // namespace
 
-TcpAttempt::TcpAttempt(std::shared_ptr<TcpCore> core, asio::io_context& context, std::string address,
+TcpAttempt::TcpAttempt(std::shared_ptr<IoCore> core, asio::io_context& context, std::string address,
                        Network::Connected connected)
   : core_(std::move(core)), context_(context), address_(std::move(address)), connected_(std::move(connected)),
     resolver_(context), socket_(context), pause_(context), deadline_(context) {}
@@ -88,7 +88,8 @@ bool TcpAttempt::is_own_end() {
 
 void TcpAttempt::connected(std::size_t index) {
   const std::string peer = to_text(endpoints_[index]);
-  const auto connection = std::make_shared<TcpConnection>(core_, TlsRole::client, std::move(socket_), context_, peer);
+  const auto connection =
+    std::make_shared<StreamConnection>(core_, TlsRole::client, std::move(socket_), context_, peer);
   if (!core_->add(connection))
     return; // shutdown has begun, and ends this attempt
   if (!core_->tls)
@@ -111,7 +112,7 @@ void TcpAttempt::shaken(std::size_t index, const HandshakeEnd& end) {
   try_endpoint(index + 1);
 }
 
-void TcpAttempt::finish(Result<std::shared_ptr<TcpConnection>> result) {
+void TcpAttempt::finish(Result<std::shared_ptr<StreamConnection>> result) {
   if (std::exchange(ended_, true))
     return;
   error_code ignored;

@@ -3,18 +3,14 @@
 // key ends the attempt.
 #pragma once
 
-#include "transport/tcp_connection.hpp"
+#include "transport/host_port.hpp"
+#include "transport/stream_connection.hpp"
 
 namespace deltawire::transport {
 
-struct HostPort {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
 class TcpAttempt final : public Ended, public std::enable_shared_from_this<TcpAttempt> {
 public:
-  TcpAttempt(std::shared_ptr<TcpCore> core, asio::io_context& context, std::string address,
+  TcpAttempt(std::shared_ptr<IoCore> core, asio::io_context& context, std::string address,
              Network::Connected connected);
 
   void start(const HostPort& target, std::chrono::steady_clock::time_point deadline);
@@ -26,19 +22,19 @@ private:
   [[nodiscard]] bool is_own_end();
   void connected(std::size_t index);
   void shaken(std::size_t index, const HandshakeEnd& end);
-  void finish(Result<std::shared_ptr<TcpConnection>> result);
+  void finish(Result<std::shared_ptr<StreamConnection>> result);
 
-  const std::shared_ptr<TcpCore> core_;
+  const std::shared_ptr<IoCore> core_;
   asio::io_context& context_;
   const std::string address_;
   Network::Connected connected_;
   HostPort target_;
   tcp::resolver resolver_;
-  tcp::socket socket_;
+  Socket socket_;
   asio::steady_timer pause_;
   asio::steady_timer deadline_;
   std::vector<tcp::endpoint> endpoints_;
-  std::shared_ptr<TcpConnection> connection_; ///< while its handshake lasts
+  std::shared_ptr<StreamConnection> connection_; ///< while its handshake lasts
   std::string last_ = "nothing was tried";
   bool ended_ = false;
 };

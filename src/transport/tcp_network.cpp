@@ -1,51 +1,33 @@
 // TCP through Boost.Asio: the network, which makes listeners and attempts to connect.
-#include "transport/tcp_acceptor.hpp"
+#include "transport/stream_acceptor.hpp"
 #include "transport/tcp_attempt.hpp"
+
+#include <cstring>
 
 #include <sys/socket.h>
 
 namespace deltawire::transport {
 namespace {
 
-/// "host:port", "[::1]:port", "[fe80::1%eth0]:port".
-Result<HostPort> split_address(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  HostPort result;
-  if (colon != std::string::npos) {
-    result.host = address.substr(0, colon);
-    if (result.host.size() > 2 && result.host.front() == '[' && result.host.back() == ']')
-      result.host = result.host.substr(1, result.host.size() - 2);
-    else if (result.host.find_first_of(":[]") != std::string::npos)
-      result.host.clear();
-    const std::string port = address.substr(colon + 1);
-    unsigned value = 0;
-    for (const char digit : port)
-      value = digit >= '0' && digit <= '9' && value <= 65535 ? value * 10 + static_cast<unsigned>(digit - '0') : 65536;
-    if (!result.host.empty() && !port.empty() && value <= 65535) {
-      result.port = static_cast<std::uint16_t>(value);
-      return result;
-    }
-  }
-  return fail(Code::invalid_argument, "\"{}\" is no address: write \"host:port\" or \"[ipv6]:port\"", address);
+/// Nothing where the peer is gone already.
+std::optional<Result<std::string>> address_of_peer(Socket& socket, const std::string&) {
+  error_code gone;
+  const Socket::endpoint_type peer = socket.remote_endpoint(gone);
+  if (gone)
+    return std::nullopt;
+  tcp::endpoint endpoint;
+  if (peer.size() > endpoint.capacity())
+    return std::nullopt;
+  std::memcpy(endpoint.data(), peer.data(), peer.size());
+  endpoint.resize(peer.size());
+  return to_text(endpoint);
 }
-
-class TcpListener final : public Listener {
-public:
-  explicit TcpListener(std::shared_ptr<TcpAcceptor> acceptor) : acceptor_(std::move(acceptor)) {}
-  TcpListener(const TcpListener&) = delete;
-  TcpListener& operator=(const TcpListener&) = delete;
-  ~TcpListener() override { acceptor_->stop(); }
-  [[nodiscard]] std::string address() const override { return acceptor_->address(); }
-
-private:
-  std::shared_ptr<TcpAcceptor> acceptor_;
-};
 
 class TcpNetwork final : public Network {
 public:
   TcpNetwork(Framing framing, const std::string& name, unsigned threads, const Admission& limits,
              std::shared_ptr<const TlsContext> tls)
-    : limits_(limits), core_(std::make_shared<TcpCore>(framing, threads, std::move(tls))) {
+    : limits_(limits), core_(std::make_shared<IoCore>(framing, threads, std::move(tls), nullptr)) {
     core_->start(name);
   }
   TcpNetwork(const TcpNetwork&) = delete;
@@ -122,9 +104,11 @@ public:
 private:
   [[nodiscard]] Result<std::unique_ptr<Listener>> take(asio::io_context& context, tcp::acceptor acceptor,
                                                        Accepted accepted, Refused refused) {
-    const auto shared = std::make_shared<TcpAcceptor>(core_, context, std::move(acceptor), limits_, std::move(accepted),
-                                                      std::move(refused));
-    auto listener = std::make_unique<TcpListener>(shared);
+    error_code ignored;
+    const std::string address = to_text(acceptor.local_endpoint(ignored));
+    const auto shared = std::make_shared<StreamAcceptor>(core_, context, std::move(acceptor), address, address_of_peer,
+                                                         limits_, std::move(accepted), std::move(refused));
+    auto listener = std::make_unique<StreamListener>(shared);
     if (!core_->add(shared))
       return fail(Code::call_order, "{}: listen after shutdown", shared->address());
     shared->start();
@@ -132,7 +116,7 @@ private:
   }
 
   const Admission limits_;
-  const std::shared_ptr<TcpCore> core_;
+  const std::shared_ptr<IoCore> core_;
   std::atomic<bool> down_ = false;
 };
 

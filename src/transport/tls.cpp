@@ -85,7 +85,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(const SharedKey& key,
   return context;
 }
 
-std::shared_ptr<TlsStream> TlsContext::make_stream(TlsRole role, tcp::socket socket) const {
+std::shared_ptr<TlsStream> TlsContext::make_stream(TlsRole role, Socket socket) const {
   return make_tls_stream(role == TlsRole::client ? client_ : server_, role, std::move(socket), new_key_after_);
 }
 

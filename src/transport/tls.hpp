@@ -40,7 +40,7 @@ public:
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
-  [[nodiscard]] std::shared_ptr<TlsStream> make_stream(TlsRole role, tcp::socket socket) const;
+  [[nodiscard]] std::shared_ptr<TlsStream> make_stream(TlsRole role, Socket socket) const;
 
 private:
   TlsContext(const SharedKey& key, std::uint64_t new_key_after);

@@ -62,7 +62,7 @@ HandshakeEnd describe(unsigned long code, TlsRole role, std::optional<unsigned c
 
 class Stream final : public TlsStream, public std::enable_shared_from_this<Stream> {
 public:
-  Stream(SSL_CTX* context, TlsRole role, tcp::socket socket, std::uint64_t new_key_after)
+  Stream(SSL_CTX* context, TlsRole role, Socket socket, std::uint64_t new_key_after)
     : socket_(std::move(socket)), role_(role), new_key_after_(new_key_after), ssl_(::SSL_new(context)) {
     prepare(socket_);
     BIO* from_peer = ::BIO_new(::BIO_s_mem());
@@ -90,8 +90,8 @@ public:
   void read(asio::mutable_buffer into, Done done) override { begin_read(into, true, std::move(done)); }
   void read_some(asio::mutable_buffer into, Done done) override { begin_read(into, false, std::move(done)); }
 
-  void write(const Parts& parts, Done done) override {
-    parts_ = parts;
+  void write(const Outgoing& frame, Done done) override {
+    parts_ = parts_of(frame);
     encrypted_ = 0;
     written_ = std::move(done);
     asking_ = true;
@@ -237,7 +237,7 @@ private:
     }
     if (ending_ && !sending_ && !written_) {
       error_code ignored;
-      socket_.shutdown(tcp::socket::shutdown_send, ignored);
+      socket_.shutdown(Socket::shutdown_send, ignored);
     }
   }
 
@@ -300,7 +300,7 @@ private:
       done(error, bytes);
   }
 
-  tcp::socket socket_;
+  Socket socket_;
   const TlsRole role_;
   const std::uint64_t new_key_after_;
   const std::unique_ptr<SSL, FreeSsl> ssl_;
@@ -332,8 +332,7 @@ private:
 
 } // namespace
 
-std::shared_ptr<TlsStream> make_tls_stream(SSL_CTX* context, TlsRole role, tcp::socket socket,
-                                           std::uint64_t new_key_after) {
+std::shared_ptr<TlsStream> make_tls_stream(SSL_CTX* context, TlsRole role, Socket socket, std::uint64_t new_key_after) {
   return std::make_shared<Stream>(context, role, std::move(socket), new_key_after);
 }
 

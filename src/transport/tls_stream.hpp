@@ -7,7 +7,7 @@
 namespace deltawire::transport {
 
 /// `context` must outlive the call only.
-[[nodiscard]] std::shared_ptr<TlsStream> make_tls_stream(SSL_CTX* context, TlsRole role, tcp::socket socket,
+[[nodiscard]] std::shared_ptr<TlsStream> make_tls_stream(SSL_CTX* context, TlsRole role, Socket socket,
                                                          std::uint64_t new_key_after);
 
 } // namespace deltawire::transport

@@ -1,8 +1,8 @@
 // Connections that carry frames, in order, both ways. A transport never knows what it carries: a frame is a fixed
 // number of header bytes and a body whose length the Framing tells from the header.
 //
-// Threads: every function is thread-safe. Callbacks run on the transport's own thread (tcp) or on the thread of the
-// peer's call (inproc), one at a time per connection; they must not block and may call any function here except
+// Threads: every function is thread-safe. Callbacks run on the transport's own thread (tcp, shm) or on the thread of
+// the peer's call (inproc), one at a time per connection; they must not block and may call any function here except
 // shutdown(). After on_closed no callback of that connection runs. Nothing here waits: deadlines are arguments.
 // inproc runs callbacks inside the calls (connect, listen, start, send, close, abort) or on its thread "dw-inproc" when
 // a deadline ends something: hold no lock over a call that a callback takes.
@@ -35,7 +35,8 @@ struct Framing {
 };
 
 /// A frame to send. The body is borrowed through a shared owner until the send is done: never copied by tcp; inproc
-/// copies it once, as a wire would, so that the receiver owns its memory.
+/// copies it once, as a wire would, so that the receiver owns its memory; shm copies it once for all the peers that the
+/// same owner is sent to. What an owner shares never changes: other bytes are another owner's.
 struct Outgoing {
   std::vector<std::byte> header;
   std::shared_ptr<const Buffer> body; ///< may be null: no body
@@ -47,8 +48,8 @@ struct Incoming {
   Buffer body;
 };
 
-/// Called when the frame has left (tcp: handed to the kernel whole; inproc: delivered), or with the reason it never
-/// will.
+/// Called when the frame has left (tcp: handed to the kernel whole; shm: lies where the peer reads it, or in the
+/// kernel; inproc: delivered), or with the reason it never will.
 using SendDone = std::function<void(const Result<void>&)>;
 
 struct Handlers {
@@ -77,7 +78,8 @@ public:
   /// Closes at once; queued sends end with `reason`; on_closed(reason) follows if start() was called.
   virtual void abort(const Failure& reason) = 0;
 
-  /// "127.0.0.1:41234" or "inproc:name"; for messages.
+  /// "127.0.0.1:41234", "inproc:name", "shm:127.0.0.1:29500" or, accepted, "shm:127.0.0.1:29500#" and the peer's
+  /// process id; for messages.
   [[nodiscard]] virtual std::string peer() const = 0;
 
   /// Bytes of frames (header and body) sent and received so far.
@@ -89,7 +91,8 @@ public:
 class Listener {
 public:
   virtual ~Listener() = default;
-  /// The address to connect to, with the real port (inproc: a number that is free within the process).
+  /// The address to connect to, with the real port (inproc: a number that is free within the process; shm: one that
+  /// nobody on this host listens under).
   [[nodiscard]] virtual std::string address() const = 0;
 };
 
@@ -109,7 +112,8 @@ public:
     return listen(address, std::move(accepted), {});
   }
 
-  /// tcp: adopts a listening socket (port 0 resolved by the parent that started us). Others: Code::unsupported.
+  /// tcp: adopts a listening socket (port 0 resolved by the parent that started us). shm: listens under that socket's
+  /// address, and keeps it, so that the port stays taken. inproc: Code::unsupported.
   [[nodiscard]] virtual Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted,
                                                                 Refused refused) = 0;
   [[nodiscard]] Result<std::unique_ptr<Listener>> adopt(int listening_socket, Accepted accepted) {
@@ -148,6 +152,33 @@ struct TcpSettings {
                                                                 unsigned threads, const TcpSettings& settings);
 /// Not encrypted, with the usual limits.
 [[nodiscard]] std::unique_ptr<Network> make_tcp_network(Framing framing, const std::string& name, unsigned threads);
+
+/// What a process has sent through shared memory.
+struct ShmCounters {
+  std::uint64_t copied = 0;       ///< bytes of bodies, into shared memory
+  std::uint64_t in_use = 0;       ///< bytes of it that peers may still read, or that are being sent
+  std::uint64_t most_in_use = 0;  ///< at any time
+  std::uint64_t without_room = 0; ///< bodies that found none and went through sockets
+};
+
+class ShmNetwork : public Network {
+public:
+  [[nodiscard]] virtual ShmCounters counters() const = 0;
+};
+
+struct ShmSettings {
+  Admission admission;
+  /// The most memory that is shared with peers: what they have not read yet. A body that finds no room goes through a
+  /// socket, so that no peer waits for another one.
+  std::uint64_t arena = 256ull << 20;
+};
+
+/// Between processes of one user on this host: large bodies through shared memory, the rest through Unix sockets.
+/// Addresses are those of tcp, loopback only: "127.0.0.1:29500" is a name here, and takes no TCP port. Peers of another
+/// user are turned away, on both sides, on the kernel's word. Not encrypted: nothing leaves the host.
+/// Code::unsupported where the system lacks what it takes (Linux 5.1).
+[[nodiscard]] Result<std::unique_ptr<ShmNetwork>> make_shm_network(Framing framing, const std::string& name,
+                                                                   unsigned threads, const ShmSettings& settings);
 
 /// Between objects of one process, found by address within this process.
 [[nodiscard]] std::unique_ptr<Network> make_inproc_network(Framing framing);

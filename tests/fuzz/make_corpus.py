@@ -407,6 +407,33 @@ def frames():
     bad("frame", "payload-long", frame(length=2))
 
 
+def shm_messages():
+    def message(kind, region=0, offset=0, length=0, reserved=0, follows=b""):
+        return u16(kind, reserved) + u32(region) + u64(offset, length) + follows
+
+    good("shm_message", "bytes", message(1, length=3, follows=b"abc"))
+    good("shm_message", "region", message(2, region=3, length=2**25))
+    good("shm_message", "segment", message(3, region=255, offset=2**20, length=2**20))
+    good("shm_message", "segment-wraps", message(3, offset=2**64 - 1, length=2**64 - 1))  # the reader's to refuse
+    good("shm_message", "released", message(4, length=1))
+    good("shm_message", "end", message(5))
+    bad("shm_message", "nothing", b"")
+    bad("shm_message", "short", message(5)[:23])
+    bad("shm_message", "kind-0", message(0, length=1))
+    bad("shm_message", "kind-6", message(6, length=1))
+    bad("shm_message", "reserved", message(4, length=1, reserved=1))
+    bad("shm_message", "bytes-short", message(1, length=4, follows=b"abc"))
+    bad("shm_message", "bytes-long", message(1, length=2, follows=b"abc"))
+    bad("shm_message", "bytes-none", message(1))
+    bad("shm_message", "bytes-of-a-region", message(1, region=1, length=3, follows=b"abc"))
+    bad("shm_message", "region-past-limit", message(2, region=256, length=1))
+    bad("shm_message", "region-at-an-offset", message(2, offset=1, length=1))
+    bad("shm_message", "segment-none", message(3))
+    bad("shm_message", "segment-with-bytes", message(3, length=1, follows=b"a"))
+    bad("shm_message", "released-none", message(4))
+    bad("shm_message", "end-with-length", message(5, length=1))
+
+
 def text(value):
     data = value.encode() if isinstance(value, str) else value
     return u64(len(data)) + data
@@ -840,6 +867,6 @@ def device_handles():
 
 
 if __name__ == "__main__":
-    for write in (addresses, units, patterns, placements, maps, topologies, safetensors, indexes, frames, messages, tiles, pieces,
-                  compressed_pieces, round_trips, device_handles):
+    for write in (addresses, units, patterns, placements, maps, topologies, safetensors, indexes, frames, messages, shm_messages,
+                  tiles, pieces, compressed_pieces, round_trips, device_handles):
         write()

@@ -302,6 +302,27 @@ TEST_CASE("an unlimited cap makes a sum unlimited, and nothing else") {
   CHECK_THAT(c.plan({"--set", "actors.flush_bucket.cap=unlimited"}).out, Contains("unlimited"));
 }
 
+TEST_CASE("shared memory is drawn, counted and named as a trusted plane") {
+  const Case c;
+  const std::vector<std::string> shm{"--set", "actors.gather_queue.transport=shm", "--set",
+                                     "actors.sender.transport=shm"};
+  const Json tcp = c.json();
+  const Json plan = c.json(shm);
+  CHECK(arrow(plan, "ranks.gather_queue", "root.gather_queue").at("over") == "shm");
+  CHECK(arrow(plan, "root.sender", "workers.applier").at("over") == "shm");
+  CHECK(plan.at("connections") == tcp.at("connections"));
+  CHECK(plan.at("memory").at("processes").size() == tcp.at("memory").at("processes").size());
+  const auto most = [](const Json& of, const char* peers) {
+    return peers_memory(of, peers).at("most_bytes").get<std::uint64_t>();
+  };
+  CHECK(most(plan, "root") == most(tcp, "root") + (256u << 20));
+  CHECK(most(plan, "ranks") == most(tcp, "ranks") + (64u << 20));
+  CHECK(most(plan, "workers") == most(tcp, "workers"));
+  REQUIRE(plan.at("trusted_planes").size() == 2);
+  for (const Json& plane : plan.at("trusted_planes"))
+    CHECK_THAT(plane.get<std::string>(), Contains("over shm") && Contains("runs as this user"));
+}
+
 TEST_CASE("peers that an in-process transport joins share a process") {
   const Case c;
   const auto sum = [](const Json& plan, const char* peers, const char* which) {

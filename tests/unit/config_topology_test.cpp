@@ -204,6 +204,26 @@ TEST_CASE("a file without dp is one replica, and dp must be outermost") {
   CHECK(load_text("[trainer]\nmesh = [[\"tp\", 2], [\"dp\", 2]]"));
 }
 
+TEST_CASE("shared memory is for a loopback master, and for one that the environment names") {
+  for (const char* master : {"127.0.0.1:29500", "localhost:0", "[::1]:29500", ""})
+    for (const char* key : {"gather_queue", "sender"}) {
+      CAPTURE(master, key);
+      TopologyFiles files;
+      files.write("t.toml", fmt::format("[transport]\nmaster = \"{}\"\n[actors]\n{}.transport = \"shm\"", master, key));
+      const auto topology = files.load();
+      REQUIRE(topology);
+      const bool sends = std::string_view(key) == "sender";
+      CHECK((topology->actors.sender.transport == TransportKind::shm) == sends);
+      CHECK((topology->actors.gather_queue.transport == TransportKind::shm) == !sends);
+    }
+}
+
+TEST_CASE("what is shared is bounded by what is on the wire, and by a GiB") {
+  CHECK(most_shared(1) == 32u << 20);
+  CHECK(most_shared(256u << 20) == 256u << 20);
+  CHECK(most_shared(unlimited) == 1u << 30);
+}
+
 TEST_CASE("what the design has for later is refused as not supported yet") {
   struct Case {
     const char* text;
@@ -223,11 +243,11 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
       {"[actors.differ]\naffinity = [2, 3]",
        "t.toml:2: actors.differ.affinity: not supported yet: Differs run where the system schedules them"},
       {"[actors]\ngather_queue = { transport = \"nccl\" }",
-       "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\" or "
-       "\"tcp\" (trainers' changes are in host memory and go over tcp)"},
-      {"[actors]\nsender = { transport = \"shm\" }",
-       "t.toml:2: actors.sender.transport: \"shm\" is not supported yet; use \"auto\", \"inproc\" or \"tcp\" "
-       "(processes of one host meet over tcp)"},
+       "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" "
+       "or \"shm\" (trainers' changes are in host memory and go over tcp)"},
+      {"[actors]\nsender = { transport = \"cuda-ipc\" }",
+       "t.toml:2: actors.sender.transport: \"cuda-ipc\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" or "
+       "\"shm\" (workers' weights are in host memory)"},
       {"[actors]\nflush_bucket = { compression = \"lz4\" }",
        "t.toml:2: actors.flush_bucket.compression: \"lz4\" is not supported yet; use \"none\" or \"zstd\" (zstd is "
        "the one compressor)"},
@@ -290,7 +310,11 @@ TEST_CASE("what cannot be right is refused with file, line and key") {
          {"[update]\nquorum = \"most\"",
           "t.toml:2: update.quorum: must be \"all\" or a number of replicas of 1 and more"},
          {"[actors]\nsender.transport = \"udp\"",
-          "t.toml:2: actors.sender.transport: \"udp\" is not \"auto\", \"inproc\" or \"tcp\""},
+          "t.toml:2: actors.sender.transport: \"udp\" is not \"auto\", \"inproc\", \"tcp\" or \"shm\""},
+         {"[transport]\nmaster = \"10.0.0.1:29500\"\nsecret_file = \"s\"\n[actors]\nsender.transport = \"shm\"",
+          "t.toml:5: actors.sender.transport: \"shm\" joins processes of one host, and transport.master, "
+          "\"10.0.0.1:29500\", is not a loopback address: use \"tcp\", or 127.x.x.x, localhost or [::1] where all run "
+          "on this host"},
          // types
          {"trainer = 3", "t.toml:1: trainer: must be a table, not an integer"},
          {"[[update]]\n", "t.toml:1: update: must be a table, not an array"},

@@ -134,6 +134,10 @@ public:
     return things_;
   }
   [[nodiscard]] std::vector<T> now() { return wait_for(0); }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    things_.clear();
+  }
 
 private:
   std::mutex mutex_;

@@ -1,5 +1,5 @@
 // The contract of transport.hpp, clause by clause, for every network: the same tests run over tcp, plain and encrypted,
-// and in-process.
+// over shared memory, with room and with hardly any, and in-process.
 #include "catch.hpp"
 #include "random.hpp"
 #include "text_matchers.hpp"
@@ -159,11 +159,22 @@ TcpSettings encrypted() {
   return settings;
 }
 
+std::unique_ptr<Network> over_shared_memory(std::uint64_t arena) {
+  ShmSettings settings;
+  settings.arena = arena;
+  return make_shm_network(framing, "dw-test", 2, settings).value();
+}
+
 const std::vector<Kind> kinds = {
   {"tcp", [] { return make_tcp_network(framing, "dw-test", 2); }},
   {"tls", [] { return make_tcp_network(framing, "dw-test", 2, encrypted()).value(); }},
   {"inproc", [] { return make_inproc_network(framing); }},
+  {"shm", [] { return over_shared_memory(32u << 20); }},
+  {"shm with little room", [] { return over_shared_memory(2u << 20); }},
 };
+
+/// A body that no network takes of us while the peer takes nothing.
+constexpr std::size_t more_than_is_buffered = 40'000'000;
 
 const Failure enough{Code::peer_failed, "enough"};
 
@@ -212,7 +223,7 @@ void check_sane(const End& end) {
 } // namespace
 
 #define FOR_EACH_NETWORK()                                                                                             \
-  const auto& kind = kinds[static_cast<std::size_t>(GENERATE(0, 1, 2))];                                               \
+  const auto& kind = kinds[static_cast<std::size_t>(GENERATE(0, 1, 2, 3, 4))];                                         \
   CAPTURE(kind.name)
 
 TEST_CASE("frames arrive whole and in the order of their sends") {
@@ -370,7 +381,7 @@ TEST_CASE("close gives up when its time is over") {
   auto [client, server] = fixture.pair();
   client.start(); // the server's end does not start, and takes nothing
   Dones dones;
-  client.connection->send(frame(1, 20'000'000), dones.of(1));
+  client.connection->send(frame(1, more_than_is_buffered), dones.of(1));
   client.connection->close(50ms);
   REQUIRE(client.closes());
   REQUIRE(dones.reach(1));
@@ -382,9 +393,10 @@ TEST_CASE("abort ends queued sends with its reason, in the middle of a frame too
   Fixture fixture(kind);
   auto [client, server] = fixture.pair();
   client.start();
+  const auto large = std::make_shared<const Buffer>(more_than_is_buffered);
   Dones dones;
   for (std::uint64_t i = 0; i < 4; ++i)
-    client.connection->send(frame(i, 20'000'000), dones.of(i));
+    client.connection->send({header(more_than_is_buffered, i), large}, dones.of(i));
   std::this_thread::sleep_for(10ms);
   client.connection->abort(enough);
   client.connection->abort({Code::internal, "too late"});

@@ -13,8 +13,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include <netinet/in.h>
@@ -85,65 +87,73 @@ private:
   std::optional<Failure> failure_;
 };
 
-/// Two ends of one connection, each of a network of its own, unless they meet within one.
-class Pair {
+/// A root and the peers that have connected to it, each on a network of its own unless they meet within one.
+class Star {
 public:
-  using Make = std::unique_ptr<Network> (*)();
+  using Make = Result<std::unique_ptr<Network>> (*)();
 
-  /// `shared`: both ends live on one network.
-  static Result<std::unique_ptr<Pair>> open(Make make, const std::string& address, bool shared) {
-    auto pair = std::unique_ptr<Pair>(new Pair);
-    pair->server_ = make();
-    if (!shared)
-      pair->client_ = make();
-    Network& client = shared ? *pair->server_ : *pair->client_;
-    Meeting& meeting = pair->meeting_;
-    auto listener = pair->server_->listen(address, [&meeting](std::shared_ptr<Connection> connection) {
+  /// `shared`: all live on one network.
+  static Result<std::unique_ptr<Star>> open(Make make, const std::string& address, bool shared, std::size_t peers) {
+    auto star = std::unique_ptr<Star>(new Star);
+    for (std::size_t i = 0; i < (shared ? 1 : 1 + peers); ++i) {
+      auto made = make();
+      if (!made)
+        return pass_on(std::move(made));
+      star->networks_.push_back(std::move(*made));
+    }
+    Meeting& meeting = star->meeting_;
+    auto listener = star->networks_[0]->listen(address, [&meeting](std::shared_ptr<Connection> connection) {
       connection->admit(); // nobody else knows the port
-      meeting.set(meeting.far, std::move(connection));
+      meeting.add(meeting.at_root, std::move(connection));
     });
     if (!listener)
       return pass_on(std::move(listener));
-    pair->listener_ = std::move(*listener);
-    client.connect(pair->listener_->address(), steady_clock::now() + patience,
-                   [&meeting](Result<std::shared_ptr<Connection>> connection) {
-                     if (connection)
-                       meeting.set(meeting.near, std::move(*connection));
-                     else
-                       meeting.fail(connection.error());
-                   });
-    if (auto met = meeting.wait(); !met)
+    star->listener_ = std::move(*listener);
+    for (std::size_t i = 0; i < peers; ++i)
+      star->networks_[shared ? 0 : 1 + i]->connect(star->listener_->address(), steady_clock::now() + patience,
+                                                   [&meeting](Result<std::shared_ptr<Connection>> connection) {
+                                                     if (connection)
+                                                       meeting.add(meeting.at_peers, std::move(*connection));
+                                                     else
+                                                       meeting.fail(connection.error());
+                                                   });
+    if (auto met = meeting.wait(peers); !met)
       return pass_on(std::move(met));
-    pair->start();
-    return pair;
+    star->start();
+    return star;
   }
 
-  Pair(const Pair&) = delete;
-  Pair& operator=(const Pair&) = delete;
-  ~Pair() {
+  Star(const Star&) = delete;
+  Star& operator=(const Star&) = delete;
+  ~Star() {
     listener_.reset();
     const Failure over{Code::internal, "the benchmark is over"};
-    for (Network* network : {client_.get(), server_.get()})
-      if (network != nullptr)
-        network->shutdown(over);
+    for (auto network = networks_.rbegin(); network != networks_.rend(); ++network)
+      (*network)->shutdown(over);
   }
 
-  /// Sends `count` frames of this body and waits until all have arrived.
+  [[nodiscard]] std::size_t peers() const noexcept { return meeting_.at_root.size(); }
+
+  /// Sends every peer `count` frames of this body and waits until all have arrived.
   Result<void> send(const std::shared_ptr<const Buffer>& body, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i)
-      meeting_.near->send({header_of(body->size()), body});
-    sent_ += count;
-    return at_far_.wait(sent_);
+    for (std::size_t i = 0; i < count; ++i) {
+      // An owner of its own for each frame: to a transport it is another body, whose bytes it has not seen.
+      const std::shared_ptr<const Buffer> own(body.get(), [body](const Buffer*) {});
+      for (const auto& connection : meeting_.at_root)
+        connection->send({header_of(body->size()), own});
+    }
+    sent_ += count * peers();
+    return arrived_.wait(sent_);
   }
 
   /// A small frame there and one back, `count` times.
   Result<void> round_trips(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
-      meeting_.near->send({header_of(0), nullptr});
-      if (auto there = at_far_.wait(++sent_); !there)
+      meeting_.at_root[0]->send({header_of(0), nullptr});
+      if (auto there = arrived_.wait(++sent_); !there)
         return there;
-      meeting_.far->send({header_of(0), nullptr});
-      if (auto back = at_near_.wait(++returned_); !back)
+      meeting_.at_peers[0]->send({header_of(0), nullptr});
+      if (auto back = returned_.wait(++answers_); !back)
         return back;
     }
     return {};
@@ -153,13 +163,13 @@ private:
   struct Meeting {
     std::mutex mutex;
     std::condition_variable changed;
-    std::shared_ptr<Connection> near;
-    std::shared_ptr<Connection> far;
+    std::vector<std::shared_ptr<Connection>> at_root;
+    std::vector<std::shared_ptr<Connection>> at_peers;
     std::optional<Failure> failure;
 
-    void set(std::shared_ptr<Connection>& end, std::shared_ptr<Connection> connection) {
+    void add(std::vector<std::shared_ptr<Connection>>& ends, std::shared_ptr<Connection> connection) {
       const std::lock_guard lock(mutex);
-      end = std::move(connection);
+      ends.push_back(std::move(connection));
       changed.notify_all();
     }
     void fail(const Failure& why) {
@@ -167,34 +177,36 @@ private:
       failure = why;
       changed.notify_all();
     }
-    Result<void> wait() {
+    Result<void> wait(std::size_t peers) {
       std::unique_lock lock(mutex);
-      changed.wait_for(lock, patience, [this] { return failure || (near && far); });
+      const bool there = changed.wait_for(
+        lock, patience, [&] { return failure || (at_root.size() == peers && at_peers.size() == peers); });
       if (failure)
         return tl::make_unexpected(*failure);
-      if (!near || !far)
-        return deltawire::fail(Code::timed_out, "the two ends of a connection did not meet within {} s",
+      if (!there)
+        return deltawire::fail(Code::timed_out, "the ends of the connections did not meet within {} s",
                                patience.count());
       return {};
     }
   };
 
-  Pair() = default;
+  Star() = default;
 
   void start() {
-    meeting_.far->start(
-      {[this](transport::Incoming&&) { at_far_.frame(); }, [this](const Failure& failure) { at_far_.fail(failure); }});
-    meeting_.near->start({[this](transport::Incoming&&) { at_near_.frame(); },
-                          [this](const Failure& failure) { at_near_.fail(failure); }});
+    for (const auto& connection : meeting_.at_peers)
+      connection->start({[this](transport::Incoming&&) { arrived_.frame(); },
+                         [this](const Failure& failure) { arrived_.fail(failure); }});
+    for (const auto& connection : meeting_.at_root)
+      connection->start({[this](transport::Incoming&&) { returned_.frame(); },
+                         [this](const Failure& failure) { returned_.fail(failure); }});
   }
 
   Meeting meeting_;
-  Arrivals at_near_;
-  Arrivals at_far_;
+  Arrivals arrived_;
+  Arrivals returned_;
   std::size_t sent_ = 0;
-  std::size_t returned_ = 0;
-  std::unique_ptr<Network> server_; ///< its callbacks use all of the above
-  std::unique_ptr<Network> client_;
+  std::size_t answers_ = 0;
+  std::vector<std::unique_ptr<Network>> networks_; ///< the root's first; their callbacks use all of the above
   std::unique_ptr<transport::Listener> listener_;
 };
 
@@ -295,82 +307,110 @@ private:
 /// Seconds a turn, by the clock: what waits for a peer or the kernel counts too.
 struct Times {
   std::vector<double> own;
-  std::vector<double> limit;
+  std::vector<std::vector<double>> limits;
 };
 
-template <class Own, class Reference>
-Result<Times> alternate(std::size_t runs, Own&& own, Reference&& reference) {
+/// What a transport is held against.
+struct Reference {
+  const char* name;
+  std::function<void()> run;
+};
+
+template <class Own>
+Result<Times> alternate(std::size_t runs, Own&& own, const std::vector<Reference>& references) {
   Times times;
-  for (std::size_t run = 0; run <= runs; ++run) {
-    auto begin = steady_clock::now();
-    if (auto worked = own(); !worked)
+  times.limits.resize(references.size());
+  for (std::size_t run = 0; run <= runs; ++run) { // the first warms up
+    const auto clocked = [&](std::vector<double>& into, auto&& work) -> Result<void> {
+      const auto begin = steady_clock::now();
+      if constexpr (std::is_void_v<decltype(work())>)
+        work();
+      else if (auto worked = work(); !worked)
+        return worked;
+      if (run != 0)
+        into.push_back(seconds_since(begin));
+      return {};
+    };
+    if (auto worked = clocked(times.own, own); !worked)
       return pass_on(std::move(worked));
-    const double mine = seconds_since(begin);
-    begin = steady_clock::now();
-    reference();
-    const double its = seconds_since(begin);
-    if (run == 0) // warms up
-      continue;
-    times.own.push_back(mine);
-    times.limit.push_back(its);
+    for (std::size_t i = 0; i < references.size(); ++i)
+      (void)clocked(times.limits[i], references[i].run);
   }
   return times;
 }
 
 struct Kind {
   const char* name;
-  const char* limit;
-  Pair::Make make;
-  const char* address;
+  Star::Make make;
+  bool sockets; ///< held against bare TCP sockets
+  bool memory;  ///< held against memcpy
   bool within_process;
 };
 
+Result<std::unique_ptr<Network>> over_shared_memory() {
+  auto made = transport::make_shm_network(framing(), "dw-bench", 1, {});
+  if (!made)
+    return pass_on(std::move(made));
+  return std::unique_ptr<Network>(std::move(*made));
+}
+
 constexpr std::array kinds{
-  Kind{"tcp", "bare sockets", [] { return transport::make_tcp_network(framing(), "dw-bench", 1); }, "127.0.0.1:0",
-       false},
-  Kind{"in process", "memcpy", [] { return transport::make_inproc_network(framing()); }, "127.0.0.1:0", true},
+  Kind{"tcp",
+       []() -> Result<std::unique_ptr<Network>> { return transport::make_tcp_network(framing(), "dw-bench", 1); }, true,
+       false, false},
+  Kind{"shared memory", over_shared_memory, true, true, false},
+  Kind{"in process", []() -> Result<std::unique_ptr<Network>> { return transport::make_inproc_network(framing()); },
+       false, true, true},
 };
 
-/// Frames of one size, as many as make up `bytes`.
-Result<Row> bench_frames(const Kind& kind, Pair& pair, const BareSockets& bare, std::size_t frame, std::size_t bytes,
+constexpr const char* address = "127.0.0.1:0";
+
+/// Frames of one size to every peer, as many as make up `bytes` for each.
+Result<Row> bench_frames(const Kind& kind, Star& star, const BareSockets& bare, std::size_t frame, std::size_t bytes,
                          std::size_t runs) {
   const auto body = std::make_shared<const Buffer>(frame, std::byte{7});
   const std::size_t count = std::max<std::size_t>(1, bytes / frame);
-  Buffer into(kind.within_process ? frame : std::min(frame, std::size_t{1} << 20));
+  const std::size_t delivered = count * star.peers();
+  Buffer received(std::min(frame, std::size_t{1} << 20));
+  Buffer copy(frame);
+  std::vector<Reference> references;
+  if (kind.sockets)
+    references.push_back({"bare sockets", [&] { bare.send(*body, delivered, received); }});
+  if (kind.memory)
+    references.push_back({"memcpy", [&] {
+                            for (std::size_t i = 0; i < delivered; ++i) {
+                              std::memcpy(copy.data(), body->data(), frame);
+                              keep(std::to_integer<std::size_t>(copy[i % frame]));
+                            }
+                          }});
   const auto times = alternate(
-    runs, [&] { return pair.send(body, count); },
-    [&] {
-      if (!kind.within_process)
-        return bare.send(*body, count, into);
-      for (std::size_t i = 0; i < count; ++i) {
-        std::memcpy(into.data(), body->data(), frame);
-        keep(std::to_integer<std::size_t>(into[i % frame]));
-      }
-    });
+    runs, [&] { return star.send(body, count); }, references);
   if (!times)
     return tl::make_unexpected(times.error());
-  const auto moved = static_cast<double>(frame * count);
-  return Row{kind.name,
-             fmt::format("{} frames of {} KiB", count, frame / 1024),
-             1,
-             moved / median(times->own),
-             {{kind.limit, moved / median(times->limit), median_ratio(times->own, times->limit)}}};
+  const auto moved = static_cast<double>(frame * delivered);
+  std::string input = fmt::format("{} frames of {} KiB", count, frame / 1024);
+  if (star.peers() > 1)
+    input += fmt::format(" to {} peers", star.peers());
+  Row row{kind.name, std::move(input), 1, moved / median(times->own), {}};
+  for (std::size_t i = 0; i < references.size(); ++i)
+    row.limits.push_back(
+      {references[i].name, moved / median(times->limits[i]), median_ratio(times->own, times->limits[i])});
+  return row;
 }
 
 /// Adds the time of a round trip to a row.
-Result<void> add_round_trip(const Kind& kind, Pair& pair, const BareSockets& bare, std::size_t runs, Row& row) {
+Result<void> add_round_trip(const Kind& kind, Star& star, const BareSockets& bare, std::size_t runs, Row& row) {
   constexpr std::size_t trips = 1000;
+  std::vector<Reference> references;
+  if (kind.sockets)
+    references.push_back({"bare round trip", [&] { bare.round_trips(trips); }});
   const auto times = alternate(
-    runs, [&] { return pair.round_trips(trips); },
-    [&] {
-      if (!kind.within_process)
-        bare.round_trips(trips);
-    });
+    runs, [&] { return star.round_trips(trips); }, references);
   if (!times)
     return tl::make_unexpected(times.error());
   row.figures.push_back({"latency", "round trip", "us", median(times->own) / trips * 1e6});
-  if (!kind.within_process)
-    row.figures.push_back({"latency", "bare round trip", "us", median(times->limit) / trips * 1e6});
+  for (std::size_t i = 0; i < references.size(); ++i)
+    row.figures.push_back({"latency", references[i].name, "us", median(times->limits[i]) / trips * 1e6});
   return {};
 }
 
@@ -384,17 +424,26 @@ Result<Report> transport_bench(const BenchOptions& options) {
   if (!bare)
     return pass_on(std::move(bare));
   for (const Kind& kind : kinds) {
-    auto pair = Pair::open(kind.make, kind.address, kind.within_process);
-    if (!pair)
-      return pass_on(std::move(pair));
+    auto star = Star::open(kind.make, address, kind.within_process, 1);
+    if (!star)
+      return pass_on(std::move(star));
     for (const std::size_t frame : {std::size_t{64} << 10, std::size_t{1} << 20, std::size_t{16} << 20}) {
-      auto row = bench_frames(kind, **pair, *bare, frame, bytes, runs);
+      auto row = bench_frames(kind, **star, *bare, frame, bytes, runs);
       if (!row)
         return pass_on(std::move(row));
       report.rows.push_back(std::move(*row));
     }
-    if (auto added = add_round_trip(kind, **pair, *bare, runs, report.rows.back()); !added)
+    if (auto added = add_round_trip(kind, **star, *bare, runs, report.rows.back()); !added)
       return pass_on(std::move(added));
+    star->reset();
+    constexpr std::size_t workers = 4;
+    auto route = Star::open(kind.make, address, kind.within_process, workers);
+    if (!route)
+      return pass_on(std::move(route));
+    auto row = bench_frames(kind, **route, *bare, std::size_t{16} << 20, bytes / workers, runs);
+    if (!row)
+      return pass_on(std::move(row));
+    report.rows.push_back(std::move(*row));
   }
   return report;
 }

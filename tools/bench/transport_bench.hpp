@@ -1,4 +1,5 @@
-// Transports against what carries their bytes: TCP on this machine against bare sockets, in-process against memcpy.
+// Transports against what carries their bytes: TCP on this machine against bare sockets, in-process against memcpy,
+// shared memory against both; to one peer, and each body to several.
 #pragma once
 
 #include "bench_command.hpp"

@@ -90,7 +90,7 @@ std::string cap(std::uint64_t bytes) {
 }
 
 std::string actors_text(const config::Actors& actors) {
-  constexpr const char* transports[] = {"auto", "inproc", "tcp"};
+  constexpr const char* transports[] = {"auto", "inproc", "tcp", "shm"};
   constexpr const char* positions[] = {"auto", "u8", "u16", "rice", "bitmap", "run", "dense"};
   constexpr const char* values[] = {"auto", "raw", "ulp"};
   const auto transport = [&](config::TransportKind kind) { return transports[static_cast<std::size_t>(kind)]; };

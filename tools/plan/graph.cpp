@@ -14,9 +14,9 @@ public:
     graph_.ranks = static_cast<std::uint32_t>(topology.trainer.mesh.size());
     graph_.workers = static_cast<std::uint32_t>(topology.worker.mesh.size());
     graph_.replicas = static_cast<std::uint32_t>(graph_.workers / topology.workers_per_replica());
-    if (medium_of(topology.actors.gather_queue.transport) == Medium::tcp)
+    if (medium_of(topology.actors.gather_queue.transport) != Medium::inproc)
       graph_.connecting_ranks = graph_.ranks - 1;
-    if (medium_of(topology.actors.sender.transport) == Medium::tcp)
+    if (medium_of(topology.actors.sender.transport) != Medium::inproc)
       graph_.connecting_workers = graph_.workers;
   }
 
@@ -114,6 +114,8 @@ std::string_view to_string(Medium medium) noexcept {
     return "message";
   case Medium::inproc:
     return "inproc";
+  case Medium::shm:
+    return "shm";
   case Medium::tcp:
     break;
   }
@@ -124,6 +126,8 @@ Medium medium_of(config::TransportKind kind) noexcept {
   switch (kind) {
   case config::TransportKind::inproc:
     return Medium::inproc;
+  case config::TransportKind::shm:
+    return Medium::shm;
   case config::TransportKind::automatic:
   case config::TransportKind::tcp:
     break;

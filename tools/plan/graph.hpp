@@ -35,9 +35,9 @@ struct Node {
 [[nodiscard]] std::string id_of(const Node& node);
 
 /// What an arrow goes over: a message within the process, or a transport.
-enum class Medium : std::uint8_t { message, inproc, tcp };
+enum class Medium : std::uint8_t { message, inproc, shm, tcp };
 
-/// "message", "inproc", "tcp".
+/// "message", "inproc", "shm", "tcp".
 [[nodiscard]] std::string_view to_string(Medium medium) noexcept;
 
 /// The medium of a topology's transport: "auto" is tcp, what works between any two processes.

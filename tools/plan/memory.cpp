@@ -43,6 +43,11 @@ PeersMemory rank_memory(const config::Topology& topology, const Graph& graph, Pe
     add_bound(memory, "gathered, not packed yet", "actors.gather_queue.max_round", actors.gather_queue.max_round);
     add_bound(memory, "flushes: one packed, one on the wire", "actors.flush_bucket.cap",
               multiply_cap(flush_payload(topology), 2));
+    if (actors.sender.transport == config::TransportKind::shm)
+      add_bound(memory, "shared with workers", "actors.flush_bucket.cap", config::most_shared(actors.flush_bucket.cap));
+  } else if (actors.gather_queue.transport == config::TransportKind::shm) {
+    add_bound(memory, "shared with rank 0", "actors.gather_queue.max_round",
+              config::most_shared(actors.gather_queue.max_round));
   }
   if (actors.flush_bucket.compression == config::Compression::zstd)
     add_bound(memory, "pieces that are compressed", "actors.differ.count",

@@ -197,6 +197,10 @@ std::vector<std::string> trusted_planes(const config::Topology& topology) {
     case Medium::message:
     case Medium::inproc:
       return {};
+    case Medium::shm:
+      return fmt::format("{} over shm: memory that this user's processes on this host share, not encrypted; the kernel "
+                         "says who is at the other end: trust whoever runs as this user",
+                         stage);
     case Medium::tcp:
       break;
     }

@@ -161,7 +161,11 @@ Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& p
   if (!address)
     return pass_on(std::move(address));
   // Said once, rather than by every child.
-  if (const std::string& file = prepared.sides->topology.transport.secret_file; !file.empty())
+  const config::Topology& topology = prepared.sides->topology;
+  const auto& actors = topology.actors;
+  const bool over_tcp =
+    actors.gather_queue.transport != TransportKind::shm || actors.sender.transport != TransportKind::shm;
+  if (const std::string& file = topology.transport.secret_file; over_tcp && !file.empty())
     if (auto secret = config::read_secret(file); !secret)
       return fail(secret.error().code, "{}: transport.secret_file: {}", options.topology, secret.error().message);
   auto socket = ListeningSocket::open(*address);

@@ -1,4 +1,4 @@
-#include "transport/tcp_acceptor.hpp"
+#include "transport/stream_acceptor.hpp"
 
 namespace deltawire::transport {
 namespace {
@@ -7,20 +7,20 @@ constexpr auto accept_pause = std::chrono::milliseconds(100); // after a failed 
 
 } // namespace
 
-TcpAcceptor::TcpAcceptor(std::shared_ptr<TcpCore> core, asio::io_context& context, tcp::acceptor acceptor,
-                         const Admission& limits, Network::Accepted accepted, Network::Refused refused)
+StreamAcceptor::StreamAcceptor(std::shared_ptr<IoCore> core, asio::io_context& context, Acceptor acceptor,
+                               std::string address, WhoIs who_is, const Admission& limits, Network::Accepted accepted,
+                               Network::Refused refused)
   : core_(std::move(core)), context_(context), acceptor_(std::move(acceptor)), pause_(context),
-    strangers_(std::make_shared<Strangers>(limits)), accepted_(std::move(accepted)), refused_(std::move(refused)) {
+    strangers_(std::make_shared<Strangers>(limits)), accepted_(std::move(accepted)), refused_(std::move(refused)),
+    address_(std::move(address)), who_is_(who_is) {
   close_on_exec(acceptor_.native_handle());
-  error_code ignored;
-  address_ = to_text(acceptor_.local_endpoint(ignored));
 }
 
-void TcpAcceptor::start() {
+void StreamAcceptor::start() {
   core_->post(context_, [self = shared_from_this()] { self->go_on(); });
 }
 
-void TcpAcceptor::stop() {
+void StreamAcceptor::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -31,21 +31,21 @@ void TcpAcceptor::stop() {
   core_->remove(shared_from_this());
 }
 
-void TcpAcceptor::go_on() {
+void StreamAcceptor::go_on() {
   const std::lock_guard lock(mutex_);
   accept();
 }
 
-void TcpAcceptor::accept() {
+void StreamAcceptor::accept() {
   if (stopped_)
     return;
   asio::io_context& context = core_->next_context();
-  acceptor_.async_accept(context, [self = shared_from_this(), &context](const error_code& error, tcp::socket socket) {
+  acceptor_.async_accept(context, [self = shared_from_this(), &context](const error_code& error, Socket socket) {
     self->take(error, std::move(socket), context);
   });
 }
 
-void TcpAcceptor::take(const error_code& error, tcp::socket socket, asio::io_context& context) {
+void StreamAcceptor::take(const error_code& error, Socket socket, asio::io_context& context) {
   const std::lock_guard lock(mutex_);
   if (stopped_)
     return;
@@ -59,13 +59,17 @@ void TcpAcceptor::take(const error_code& error, tcp::socket socket, asio::io_con
   accept();
 }
 
-void TcpAcceptor::receive(tcp::socket socket, asio::io_context& context) {
-  error_code gone;
-  const tcp::endpoint peer = socket.remote_endpoint(gone);
-  if (gone)
+void StreamAcceptor::receive(Socket socket, asio::io_context& context) {
+  const auto peer = who_is_(socket, address_);
+  if (!peer)
     return;
+  if (!*peer) {
+    if (refused_)
+      guarded(address_, [&] { refused_(peer->error()); });
+    return;
+  }
   const auto connection =
-    std::make_shared<TcpConnection>(core_, TlsRole::server, std::move(socket), context, to_text(peer));
+    std::make_shared<StreamConnection>(core_, TlsRole::server, std::move(socket), context, **peer);
   if (!core_->add(connection))
     return;
   const Strangers::Entry entry = strangers_->enter(connection);
@@ -83,7 +87,7 @@ void TcpAcceptor::receive(tcp::socket socket, asio::io_context& context) {
 }
 
 /// On the connection's thread.
-void TcpAcceptor::hand_over(const std::shared_ptr<TcpConnection>& connection, const HandshakeEnd& end) {
+void StreamAcceptor::hand_over(const std::shared_ptr<StreamConnection>& connection, const HandshakeEnd& end) {
   const std::lock_guard lock(mutex_); // held by callbacks, so that stop() waits for them
   if (stopped_)
     return connection->abort({Code::peer_failed, fmt::format("{}: nobody listens any more", connection->peer())});
@@ -93,7 +97,7 @@ void TcpAcceptor::hand_over(const std::shared_ptr<TcpConnection>& connection, co
     connection->abort(*thrown);
 }
 
-void TcpAcceptor::turn_away(const std::shared_ptr<TcpConnection>& connection, const Failure& why) {
+void StreamAcceptor::turn_away(const std::shared_ptr<StreamConnection>& connection, const Failure& why) {
   connection->abort(why);
   if (refused_)
     guarded(address_, [&] { refused_(why); });

@@ -1,5 +1,5 @@
-// A TCP connection: frames over a stream of bytes. It lives on one io thread; nothing but the socket's descriptor
-// (abort() shuts it down from any thread) needs a lock.
+// A connection over sockets: frames over a stream of bytes, plain, encrypted or through shared memory. It lives on one
+// io thread; nothing but the socket's descriptor (abort() shuts it down from any thread) needs a lock.
 #pragma once
 
 #include "transport/strangers.hpp"
@@ -9,11 +9,11 @@
 
 namespace deltawire::transport {
 
-class TcpConnection final : public Ended, public std::enable_shared_from_this<TcpConnection> {
+class StreamConnection final : public Ended, public std::enable_shared_from_this<StreamConnection> {
 public:
-  /// Over a plain stream, or one of TLS that must shake_hands() before anything else is asked of it.
-  TcpConnection(std::shared_ptr<TcpCore> core, TlsRole role, tcp::socket socket, asio::io_context& context,
-                std::string peer);
+  /// Over the core's kind of stream; one of TLS must shake_hands() before anything else is asked of it.
+  StreamConnection(std::shared_ptr<IoCore> core, TlsRole role, Socket socket, asio::io_context& context,
+                   std::string peer);
 
   /// The rest of what makes a connection, before it is handed over: limits where the peer may be anyone, then the
   /// handshake. `ready` is called on the connection's thread, once, with how it went; plain: at once. A failure names
@@ -63,7 +63,7 @@ private:
   void complete();
   void tell(const SendDone& done, const Result<void>& result);
 
-  const std::shared_ptr<TcpCore> core_;
+  const std::shared_ptr<IoCore> core_;
   const std::string peer_;
   asio::io_context& context_;
 
@@ -94,6 +94,6 @@ private:
 };
 
 /// What the user holds.
-[[nodiscard]] std::shared_ptr<Connection> make_handle(std::shared_ptr<TcpConnection> connection);
+[[nodiscard]] std::shared_ptr<Connection> make_handle(std::shared_ptr<StreamConnection> connection);
 
 } // namespace deltawire::transport

@@ -1,4 +1,4 @@
-#include "transport/tcp_core.hpp"
+#include "transport/io_core.hpp"
 
 #include <algorithm>
 
@@ -30,31 +30,32 @@ void close_on_exec(int descriptor) {
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
 
-void prepare(tcp::socket& socket) {
+void prepare(Socket& socket) {
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   close_on_exec(socket.native_handle());
 }
 
-TcpCore::TcpCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context)
-  : framing(frames), tls(std::move(tls_context)) {
+IoCore::IoCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context,
+               std::shared_ptr<Arena> sends_from)
+  : framing(frames), tls(std::move(tls_context)), arena(std::move(sends_from)) {
   for (unsigned i = 0; i < std::max(threads, 1u); ++i) {
     contexts_.push_back(std::make_unique<asio::io_context>(1));
     work_.emplace_back(contexts_.back()->get_executor());
   }
 }
 
-bool TcpCore::add(const std::shared_ptr<Ended>& object) {
+bool IoCore::add(const std::shared_ptr<Ended>& object) {
   const std::lock_guard lock(mutex_);
   return !down_ && objects_.insert(object).second;
 }
 
-void TcpCore::remove(const std::shared_ptr<Ended>& object) {
+void IoCore::remove(const std::shared_ptr<Ended>& object) {
   const std::lock_guard lock(mutex_);
   objects_.erase(object);
 }
 
-void TcpCore::start(const std::string& name) {
+void IoCore::start(const std::string& name) {
   for (std::size_t i = 0; i < contexts_.size(); ++i) {
     threads_.emplace_back([context = contexts_[i].get()] { run(*context); });
     // Linux takes 15 characters.
@@ -63,7 +64,7 @@ void TcpCore::start(const std::string& name) {
   }
 }
 
-void TcpCore::shutdown(const Failure& reason) {
+void IoCore::shutdown(const Failure& reason) {
   std::set<std::shared_ptr<Ended>> objects;
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// What the objects of one TCP network share: its io threads, and who must be ended when it shuts down.
+// What the objects of one network of sockets share: its io threads, and who must be ended when it shuts down.
 //
 // Each io thread runs an io_context of its own, and a connection lives on one of them: its state is touched by that
 // thread only. What other threads ask for is posted there, in the order in which they ask.
@@ -25,6 +25,8 @@ namespace deltawire::transport {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+/// A connected socket of any family. Shared memory's are of messages, and never asked to read or write by Asio.
+using Socket = asio::generic::stream_protocol::socket;
 using boost::system::error_code;
 
 /// "127.0.0.1:80", "[::1]:80"
@@ -33,8 +35,8 @@ using boost::system::error_code;
 /// Processes that ours starts must not hold our sockets open.
 void close_on_exec(int descriptor);
 
-/// What every connected socket is set to, before it is used.
-void prepare(tcp::socket& socket);
+/// What every connected TCP socket is set to, before it is used.
+void prepare(Socket& socket);
 
 /// What shutdown ends. Thread-safe.
 class Ended {
@@ -43,15 +45,19 @@ public:
   virtual void end(const Failure& reason) = 0;
 };
 
+class Arena;
 class TlsContext;
 
-class TcpCore {
+class IoCore {
 public:
-  /// `tls_context`: of all connections, null for plain ones.
-  TcpCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context);
+  /// What all connections are: over TCP, plain where `tls_context` is null, or over shared memory, where there is an
+  /// arena.
+  IoCore(Framing frames, unsigned threads, std::shared_ptr<const TlsContext> tls_context,
+         std::shared_ptr<Arena> sends_from);
 
   const Framing framing;
   const std::shared_ptr<const TlsContext> tls;
+  const std::shared_ptr<Arena> arena; ///< bodies are sent from it
 
   [[nodiscard]] asio::io_context& next_context() noexcept { return *contexts_[next_++ % contexts_.size()]; }
 

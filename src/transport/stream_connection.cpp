@@ -1,4 +1,6 @@
-#include "transport/tcp_connection.hpp"
+#include "transport/stream_connection.hpp"
+
+#include "transport/shm_stream.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -14,9 +16,9 @@ constexpr std::uint64_t body_step = 64ull << 20;
 /// Address space set aside for a body at once, so that it need not move while it grows. Pages are taken by steps only.
 constexpr std::uint64_t body_reserve = 1ull << 30;
 
-class TcpConnectionHandle final : public Connection {
+class StreamConnectionHandle final : public Connection {
 public:
-  explicit TcpConnectionHandle(std::shared_ptr<TcpConnection> connection) : connection_(std::move(connection)) {}
+  explicit StreamConnectionHandle(std::shared_ptr<StreamConnection> connection) : connection_(std::move(connection)) {}
   void start(Handlers handlers) override { connection_->start(std::move(handlers)); }
   void send(Outgoing frame, SendDone done) override { connection_->send(std::move(frame), std::move(done)); }
   void close(std::chrono::milliseconds linger) override { connection_->close(linger); }
@@ -27,52 +29,55 @@ public:
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return connection_->bytes_received(); }
 
 private:
-  std::shared_ptr<TcpConnection> connection_;
+  std::shared_ptr<StreamConnection> connection_;
 };
 
 } // namespace
 
-std::shared_ptr<Connection> make_handle(std::shared_ptr<TcpConnection> connection) {
-  return std::make_shared<TcpConnectionHandle>(std::move(connection));
+std::shared_ptr<Connection> make_handle(std::shared_ptr<StreamConnection> connection) {
+  return std::make_shared<StreamConnectionHandle>(std::move(connection));
 }
 
-TcpConnection::TcpConnection(std::shared_ptr<TcpCore> core, TlsRole role, tcp::socket socket, asio::io_context& context,
-                             std::string peer)
+StreamConnection::StreamConnection(std::shared_ptr<IoCore> core, TlsRole role, Socket socket, asio::io_context& context,
+                                   std::string peer)
   : core_(std::move(core)), peer_(std::move(peer)), context_(context),
     tls_(core_->tls ? core_->tls->make_stream(role, std::move(socket)) : nullptr),
-    stream_(tls_ ? std::shared_ptr<ByteStream>(tls_) : make_plain_stream(std::move(socket))), linger_(context),
-    patience_(context) {}
+    stream_(tls_           ? std::shared_ptr<ByteStream>(tls_)
+            : core_->arena ? make_shm_stream(std::move(socket), core_->arena)
+                           : make_plain_stream(std::move(socket))),
+    linger_(context), patience_(context) {}
 
-void TcpConnection::make_ready(std::shared_ptr<Strangers> strangers, std::function<void(const HandshakeEnd&)> ready) {
+void StreamConnection::make_ready(std::shared_ptr<Strangers> strangers,
+                                  std::function<void(const HandshakeEnd&)> ready) {
   core_->post(context_,
               [self = shared_from_this(), strangers = std::move(strangers), ready = std::move(ready)]() mutable {
                 self->do_make_ready(std::move(strangers), std::move(ready));
               });
 }
 
-void TcpConnection::start(Handlers handlers) {
+void StreamConnection::start(Handlers handlers) {
   core_->post(context_, [self = shared_from_this(), handlers = std::move(handlers)]() mutable {
     self->do_start(std::move(handlers));
   });
 }
 
-void TcpConnection::send(Outgoing frame, SendDone done) {
+void StreamConnection::send(Outgoing frame, SendDone done) {
   core_->post(context_, [self = shared_from_this(), frame = std::move(frame), done = std::move(done)]() mutable {
     self->do_send(std::move(frame), std::move(done));
   });
 }
 
-void TcpConnection::close(std::chrono::milliseconds linger) {
+void StreamConnection::close(std::chrono::milliseconds linger) {
   core_->post(context_, [self = shared_from_this(), linger] { self->do_close(linger); });
 }
 
-void TcpConnection::admit() {
+void StreamConnection::admit() {
   if (strangers_) // set before anybody held us; at once, so that no newcomer takes our place
     strangers_->trust(*this);
   core_->post(context_, [self = shared_from_this()] { self->do_admit(); });
 }
 
-void TcpConnection::abort(const Failure& reason) {
+void StreamConnection::abort(const Failure& reason) {
   {
     const std::lock_guard lock(socket_mutex_);
     if (!abort_reason_)
@@ -86,8 +91,8 @@ void TcpConnection::abort(const Failure& reason) {
 // Strangers
 // ---------------------------------------------------------------------------------------------------------------
 
-void TcpConnection::do_make_ready(std::shared_ptr<Strangers>&& strangers,
-                                  std::function<void(const HandshakeEnd&)>&& ready) {
+void StreamConnection::do_make_ready(std::shared_ptr<Strangers>&& strangers,
+                                     std::function<void(const HandshakeEnd&)>&& ready) {
   if (strangers && finished_)
     strangers->leave(*this);
   else if (strangers) {
@@ -114,7 +119,7 @@ void TcpConnection::do_make_ready(std::shared_ptr<Strangers>&& strangers,
   });
 }
 
-void TcpConnection::shaken(HandshakeEnd end, const std::function<void(const HandshakeEnd&)>& ready) {
+void StreamConnection::shaken(HandshakeEnd end, const std::function<void(const HandshakeEnd&)>& ready) {
   shaking_ = false;
   if (finished_) { // aborted, or out of time
     end = {finished_, false};
@@ -128,14 +133,14 @@ void TcpConnection::shaken(HandshakeEnd end, const std::function<void(const Hand
   complete();
 }
 
-void TcpConnection::do_admit() {
+void StreamConnection::do_admit() {
   if (!std::exchange(stranger_, false))
     return;
   patience_.cancel();
 }
 
 /// Ends the connection if so.
-bool TcpConnection::too_much_for_a_stranger(std::uint64_t body) {
+bool StreamConnection::too_much_for_a_stranger(std::uint64_t body) {
   if (!stranger_)
     return false;
   const std::uint64_t most = strangers_->limits().bytes;
@@ -151,7 +156,7 @@ bool TcpConnection::too_much_for_a_stranger(std::uint64_t body) {
   return true;
 }
 
-void TcpConnection::do_start(Handlers&& handlers) {
+void StreamConnection::do_start(Handlers&& handlers) {
   if (started_)
     return;
   started_ = true;
@@ -165,7 +170,7 @@ void TcpConnection::do_start(Handlers&& handlers) {
 // Sending
 // ---------------------------------------------------------------------------------------------------------------
 
-void TcpConnection::do_send(Outgoing&& frame, SendDone&& done) {
+void StreamConnection::do_send(Outgoing&& frame, SendDone&& done) {
   if (told_)
     return; // after on_closed there are no callbacks
   const std::size_t size = frame.body ? frame.body->size() : 0;
@@ -188,22 +193,17 @@ void TcpConnection::do_send(Outgoing&& frame, SendDone&& done) {
     write();
 }
 
-void TcpConnection::write() {
+void StreamConnection::write() {
   writing_ = true;
-  const Outgoing& frame = queue_.front().frame;
-  const std::size_t body = frame.body ? frame.body->size() : 0;
-  const ByteStream::Parts parts{
-    asio::buffer(frame.header),
-    body == 0 ? asio::const_buffer() : asio::const_buffer(frame.body->data(), body),
-  };
-  stream_->write(
-    parts, [self = shared_from_this()](const error_code& error, std::size_t bytes) { self->written(error, bytes); });
+  stream_->write(queue_.front().frame, [self = shared_from_this()](const error_code& error, std::size_t bytes) {
+    self->written(error, bytes);
+  });
 }
 
-void TcpConnection::written(const error_code& error, std::size_t bytes) {
+void StreamConnection::written(const error_code& error, std::size_t bytes) {
   writing_ = false;
   if (error) {
-    finish({Code::peer_failed, fmt::format("{}: sending failed: {}", peer_, error.message())});
+    finish({Code::peer_failed, fmt::format("{}: sending failed: {}", peer_, stream_->explain(error))});
     complete();
     return;
   }
@@ -222,7 +222,7 @@ void TcpConnection::written(const error_code& error, std::size_t bytes) {
 // Receiving
 // ---------------------------------------------------------------------------------------------------------------
 
-void TcpConnection::read_header() {
+void StreamConnection::read_header() {
   reading_ = true;
   incoming_.header.resize(core_->framing.header_bytes);
   stream_->read(
@@ -230,7 +230,7 @@ void TcpConnection::read_header() {
     [self = shared_from_this()](const error_code& error, std::size_t bytes) { self->header_read(error, bytes); });
 }
 
-void TcpConnection::header_read(const error_code& error, std::size_t bytes) {
+void StreamConnection::header_read(const error_code& error, std::size_t bytes) {
   reading_ = false;
   if (!finished_ && error && speaks_tls(bytes))
     finish(tls_met_plain());
@@ -253,7 +253,7 @@ void TcpConnection::header_read(const error_code& error, std::size_t bytes) {
 }
 
 /// Whether the first that came are bytes of a TLS record, to a side that has no key.
-bool TcpConnection::speaks_tls(std::size_t bytes) const {
+bool StreamConnection::speaks_tls(std::size_t bytes) const {
   constexpr std::byte alert{21};
   constexpr std::byte handshake{22};
   constexpr std::byte major_version{3};
@@ -261,14 +261,14 @@ bool TcpConnection::speaks_tls(std::size_t bytes) const {
          incoming_.header[1] == major_version;
 }
 
-Failure TcpConnection::tls_met_plain() const {
+Failure StreamConnection::tls_met_plain() const {
   return {
     Code::peer_failed,
     fmt::format("{}: the peer speaks TLS and this process does not: give both the same transport.secret_file", peer_)};
 }
 
 /// Reads the next step of the body, or hands the frame over.
-void TcpConnection::read_body() {
+void StreamConnection::read_body() {
   const std::uint64_t have = incoming_.body.size();
   if (have == body_bytes_) {
     received_ += incoming_.header.size() + have;
@@ -286,36 +286,34 @@ void TcpConnection::read_body() {
   try {
     if (incoming_.body.capacity() < have + want)
       incoming_.body.reserve(std::min(body_bytes_, std::max(body_reserve, 2 * have)));
-    incoming_.body.resize(have + want);
+    reading_ = true;
+    stream_->append(incoming_.body, want, [self = shared_from_this()](const error_code& error, std::size_t) {
+      self->reading_ = false;
+      if (self->finished_ || error)
+        self->read_failed(error, true);
+      else
+        self->read_body();
+    });
   } catch (const std::exception&) {
+    reading_ = false;
     finish({Code::limit_exceeded, fmt::format("{}: not enough memory for a frame of {} bytes", peer_, body_bytes_)});
-    return;
   }
-  reading_ = true;
-  stream_->read(asio::buffer(incoming_.body.data() + have, want),
-                [self = shared_from_this()](const error_code& error, std::size_t) {
-                  self->reading_ = false;
-                  if (self->finished_ || error)
-                    self->read_failed(error, true);
-                  else
-                    self->read_body();
-                });
 }
 
-void TcpConnection::read_failed(const error_code& error, bool within_frame) {
+void StreamConnection::read_failed(const error_code& error, bool within_frame) {
   if (error == asio::error::eof)
     finish(within_frame ? Failure{Code::peer_failed, fmt::format("{}: the peer closed in the middle of a frame", peer_)}
            : half_closed_ ? closed_here()
                           : Failure{Code::peer_failed, fmt::format("{}: the peer closed the connection", peer_)});
   else
-    finish({Code::peer_failed, fmt::format("{}: receiving failed: {}", peer_, error.message())});
+    finish({Code::peer_failed, fmt::format("{}: receiving failed: {}", peer_, stream_->explain(error))});
   complete();
 }
 
 // The end
 // ---------------------------------------------------------------------------------------------------------------
 
-void TcpConnection::do_close(std::chrono::milliseconds linger) {
+void StreamConnection::do_close(std::chrono::milliseconds linger) {
   if (finished_ || std::exchange(closing_, true))
     return;
   linger_.expires_after(linger);
@@ -329,14 +327,14 @@ void TcpConnection::do_close(std::chrono::milliseconds linger) {
 
 /// All is sent. The socket stays until the peer closes too: closing with unread bytes would reset the connection, and
 /// the peer could lose our last frames.
-void TcpConnection::half_close() {
+void StreamConnection::half_close() {
   half_closed_ = true;
   stream_->end_sending();
   if (!reading_ && !started_)
     discard();
 }
 
-void TcpConnection::discard() {
+void StreamConnection::discard() {
   reading_ = true;
   incoming_.body.resize(1 << 16);
   stream_->read_some(asio::buffer(incoming_.body), [self = shared_from_this()](const error_code& error, std::size_t) {
@@ -348,12 +346,12 @@ void TcpConnection::discard() {
   });
 }
 
-Failure TcpConnection::closed_here() const {
+Failure StreamConnection::closed_here() const {
   return {Code::peer_failed, fmt::format("{}: closed by this side", peer_)};
 }
 
 /// Ends the connection; callbacks follow once no operation uses the socket or a buffer.
-void TcpConnection::finish(const Failure& why) {
+void StreamConnection::finish(const Failure& why) {
   if (finished_)
     return;
   {
@@ -370,7 +368,7 @@ void TcpConnection::finish(const Failure& why) {
   asio::post(context_, [self = shared_from_this()] { self->complete(); });
 }
 
-void TcpConnection::complete() {
+void StreamConnection::complete() {
   if (!finished_ || shaking_ || reading_ || writing_ || told_)
     return;
   while (!queue_.empty()) {
@@ -387,7 +385,7 @@ void TcpConnection::complete() {
   core_->remove(shared_from_this());
 }
 
-void TcpConnection::tell(const SendDone& done, const Result<void>& result) {
+void StreamConnection::tell(const SendDone& done, const Result<void>& result) {
   if (!done)
     return;
   if (const auto thrown = guarded(peer_, [&] { done(result); }))

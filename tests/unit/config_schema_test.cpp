@@ -107,7 +107,7 @@ const std::vector<Example> examples{
   {"actors.applier.stage", "", "7", "", "pipeline/caps_test.cpp", "a delivery larger than the stage is refused"},
   {"actors.applier.overflow", "", "", "", "", ""},
   {"telemetry.trace", "", R"("trace.json")", "", "process/telemetry_test.cpp",
-   "arrows of a trace lead from sealed flushes"},
+   "every arrow of a trace that leaves a span enters one"},
   {"telemetry.flushes", "", R"("flushes")", "", "process/inspect_test.cpp", "every part of every flush is kept"},
   {"telemetry.prometheus", "", R"("127.0.0.1:0")", "", "process/telemetry_test.cpp",
    "a scrape during a replay agrees with its report"},

@@ -22,12 +22,22 @@ struct Rules {
   bool many_uses = false; ///< a number that makes the product go through very many uses, which is legal and slow
 };
 
+bool is_many(std::int64_t values) {
+  return values > 64 && values <= 1 << 20;
+}
+
 Rules read(std::string_view text) {
   Rules rules;
   rules.map.where = "topology.toml:1";
   for (const Line& line : lines_of(text)) {
-    for (const auto number : line.key == "mesh" ? std::vector<std::int64_t>{} : numbers_of(line.value))
-      rules.many_uses = rules.many_uses || (number > 64 && number <= 1 << 20);
+    const auto numbers = line.key == "mesh" ? std::vector<std::int64_t>{} : numbers_of(line.value);
+    for (const auto number : numbers)
+      rules.many_uses = rules.many_uses || is_many(number);
+    for (std::size_t i = 1; i < numbers.size(); ++i) { // limits, as in e=5000:6000
+      std::int64_t values = 0;
+      rules.many_uses =
+        rules.many_uses || (!__builtin_sub_overflow(numbers[i], numbers[i - 1], &values) && is_many(values));
+    }
     const std::string value(line.value);
     if (line.key == "worker")
       rules.worker = true;

@@ -410,6 +410,9 @@ TEST_CASE("random layouts end up in the right places, whatever the caps") {
     }
     INFO("case " << number << " of seed " << seed());
     INFO(scenario.topology);
-    REQUIRE(run(scenario, overrides) == "");
+    const bool nothing = std::all_of(scenario.tensors.begin(), scenario.tensors.end(),
+                                     [](const Values& each) { return each.bits.empty(); });
+    REQUIRE(run(scenario, overrides) ==
+            (nothing ? "no rank provides an element of any slot: there is nothing to deliver" : ""));
   }
 }

@@ -619,8 +619,11 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
     frame.port->join_session(state.session);
     // The second connection only now: the first one may lead to somebody else, who holds the address for a moment, and
     // the root must not meet half a rank.
-    if (++state.welcomes == 1)
+    if (++state.welcomes == 1) {
+      // The root is there and knows best who is missing: its time, of the same length, began before its welcome.
+      state.connect_deadline = std::chrono::steady_clock::now() + state.setup->topology.update.connect;
       return call_root(self, wire::Channel::data);
+    }
     state.ranks.control[0]->send(wire::DeclareRank{state.declaration});
     return;
   }
@@ -740,6 +743,8 @@ void connect(Self self, const ConnectRequest& request) {
   state.worker_control.resize(setup.workers);
   state.worker_data.resize(setup.workers);
   state.agreed.resize(setup.workers);
+  for (std::uint32_t worker = 0; setup.metrics && worker < setup.workers; ++worker)
+    (void)setup.metrics->counter(telemetry::family::worker_joins, {{"worker", std::to_string(worker)}}); // from 0 on
   state.agreement = std::make_unique<sync::AgreementRoot>(setup.world, setup.workers, setup.topology.worker.unused,
                                                           setup.topology.actors.gather_queue.window,
                                                           config::fingerprint(setup.topology));

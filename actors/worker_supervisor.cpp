@@ -240,7 +240,9 @@ void on_frame(Self self, const FrameArrived& frame) {
       return part(self, Failure{Code::disagreement, "the root restarted while this worker was connecting"});
     state.session = welcome->session;
     frame.port->join_session(state.session);
-    ++state.welcomes;
+    // The root is there and knows best who is missing: its time, of the same length, began before its welcome.
+    if (++state.welcomes == 1)
+      state.deadline = std::chrono::steady_clock::now() + state.setup->topology.update.connect;
     return;
   }
   case wire::Refused::type: {
@@ -325,8 +327,10 @@ WorkerSupervisorActor::behavior_type worker_supervisor(Self self, std::shared_pt
   WorkerSupervisorState& initial = self->state;
   initial.setup = std::move(setup);
   initial.routes = std::make_shared<Routes>();
-  if (initial.setup->metrics)
+  if (initial.setup->metrics) {
     initial.routes->set_traffic(std::make_shared<telemetry::Traffic>(initial.setup->metrics));
+    (void)initial.setup->metrics->counter(telemetry::family::reconnects); // from 0 on
+  }
   initial.routes->set_supervisor(caf::actor_cast<caf::actor>(WorkerSupervisorActor{self}));
   self->set_down_handler([self](caf::down_msg& down) {
     WorkerSupervisorState& state = self->state;

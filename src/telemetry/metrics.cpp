@@ -73,8 +73,12 @@ std::vector<Listing> Registry::list() const {
       sample = sample_of(histograms_[series.index], family.scale);
       break;
     }
+    // Of each kind of message that an actor might get there are series, most of which nobody will ever count in. All
+    // others are there from 0 on, so that the first event is seen as an increase.
     const bool idle = family.kind == Kind::histogram ? sample.count == 0 : sample.value == 0;
-    if (family.kind != Kind::gauge && idle)
+    const bool of_a_message =
+      std::any_of(key.second.begin(), key.second.end(), [](const auto& label) { return label.first == "message"; });
+    if (idle && (family.kind == Kind::histogram || of_a_message))
       continue;
     sample.labels = own_;
     sample.labels.insert(sample.labels.end(), key.second.begin(), key.second.end());

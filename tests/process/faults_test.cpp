@@ -145,25 +145,34 @@ TEST_CASE("a worker that is stopped becomes a laggard within the stall deadline,
   CHECK(last.at(2).at("state") == "serving");
 }
 
-TEST_CASE("a worker that never comes is named by everybody when the connect deadline passes") {
+TEST_CASE("a worker that never comes is named by everybody when the connect deadline passes, whoever came first") {
   const Scratch scratch;
   const std::string topology = scratch.write("small.toml", small_topology);
   const std::string file = scratch.write("1.safetensors", file_of(small_model(1)));
-  const int port = reserve_port();
-  const std::vector<std::string> common{"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set",
-                                        "update.connect=2s"};
-  const auto start = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), common.begin(), common.end());
-    return std::make_unique<Running>(arguments);
-  };
-  const auto root = start({"trainer", topology, "--rank", "0", "--checkpoints", file});
-  const auto other = start({"trainer", topology, "--rank", "1", "--checkpoints", file});
-  const auto worker = start({"worker", topology, "--index", "0"});
-  for (Running* running : {root.get(), other.get(), worker.get()}) {
-    const Ended ended = running->wait(30);
-    INFO(ended.err);
-    CHECK(ended.status == 3);
-    CHECK_THAT(ended.err, Contains("worker 1") && Contains("update.connect"));
+  for (const bool root_is_last : {false, true}) {
+    CAPTURE(root_is_last);
+    const int port = reserve_port();
+    const auto start = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.end(),
+                       {"--set", "transport.master=127.0.0.1:" + std::to_string(port), "--set", "update.connect=3s"});
+      return std::make_unique<Running>(arguments);
+    };
+    std::unique_ptr<Running> root;
+    const auto start_root = [&] { root = start({"trainer", topology, "--rank", "0", "--checkpoints", file}); };
+    if (!root_is_last)
+      start_root();
+    const auto other = start({"trainer", topology, "--rank", "1", "--checkpoints", file});
+    const auto worker = start({"worker", topology, "--index", "0"});
+    if (root_is_last) { // their time is over before its own
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      start_root();
+    }
+    for (Running* running : {root.get(), other.get(), worker.get()}) {
+      const Ended ended = running->wait(30);
+      INFO(ended.err);
+      CHECK(ended.status == 3);
+      CHECK_THAT(ended.err, Contains("worker 1") && Contains("update.connect"));
+    }
   }
 }
 

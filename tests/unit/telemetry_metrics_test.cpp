@@ -133,13 +133,22 @@ TEST_CASE("a registry gives the same metric for the same labels, and lists famil
   CHECK(list[1].samples[1].value == 3);
 }
 
-TEST_CASE("what never counted is not listed, a gauge at 0 is") {
+TEST_CASE("counters and gauges are listed from 0 on, histograms and what counts a kind of message once they counted") {
   Registry registry(Labels{});
   static_cast<void>(registry.counter(flushes));
   static_cast<void>(registry.histogram(seconds));
   static_cast<void>(registry.gauge(bytes));
-  REQUIRE(registry.list().size() == 1);
-  CHECK(registry.list()[0].family == &bytes);
+  Counter& of_a_message = registry.counter(flushes, {{"message", "Chunk"}});
+  const auto listed = [&] {
+    std::vector<std::pair<const Family*, std::size_t>> families;
+    for (const Listing& each : registry.list())
+      families.emplace_back(each.family, each.samples.size());
+    return families;
+  };
+  using Listed = std::vector<std::pair<const Family*, std::size_t>>;
+  CHECK(listed() == Listed{{&bytes, 1}, {&flushes, 1}});
+  of_a_message.add();
+  CHECK(listed() == Listed{{&bytes, 1}, {&flushes, 2}});
 }
 
 TEST_CASE("seconds are stored as nanoseconds and listed in their unit, buckets cumulative") {

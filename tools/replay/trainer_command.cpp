@@ -21,7 +21,8 @@ struct Missed {
         continue;
       const std::string text =
         fmt::format("version {} did not reach worker {}, which is {} at version {}: {}", ended->outcome.version,
-                    worker.index, worker.state, worker.version, worker.error);
+                    worker.index, worker.state, worker.version,
+                    worker.error.empty() ? "it joined meanwhile, and the next update is for it too" : worker.error);
       if (first.empty())
         first = text;
       print_error({Code::peer_failed, text});

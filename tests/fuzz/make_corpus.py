@@ -158,6 +158,7 @@ def maps():
     stack = "name l.3.experts.w\nshape 4 5 3\nslot_shape 2 3\n"
     for name, text in {
         "identity": "parameter *\nname a.b\nshape 3 4\nslot_shape 3 4\n", "scalar": "parameter a\nname a\n",
+        "nothing-kept": "parameter *\nname a\nshape 0 4\nslot_shape 0 4\n",
         "compiles": "parameter a\nslot b\n", "experts": experts + stack,
         "grouped-qkv": "parameter qkv\nslot q\nview [2, 4, 3, 5]\nslice [:, 0:2, :, :]\nname qkv\nshape 24 5\n"
         "slot_shape 12 5\n",

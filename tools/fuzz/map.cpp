@@ -148,6 +148,10 @@ bool check_use(const layout::MapUse& use, const layout::Shape& shape, const layo
   require(kept && *kept == applied->kept, "what a use keeps does not depend on its slot's shape");
   if (!is_small(shape) || !is_small(slot_shape))
     return true;
+  if (kept_count(applied->kept) == 0) { // steps say nothing where there is nothing to walk
+    require(kept_count(applied->slot_kept) == 0, "nothing is nothing on both sides");
+    return true;
+  }
   const Pairs pairs = pairs_of(*applied, shape, slot_shape);
   require(static_cast<layout::Index>(pairs.parameter.size()) == kept_count(applied->kept),
           "all that is kept is mapped");

@@ -182,7 +182,8 @@ void Oracle::look(std::uint32_t w) const {
                                               "is not what was captured",
                                               w, version->number, version->session, *at));
   for (std::uint32_t other = first_of(w); other < first_of(w) + per_replica_; ++other)
-    if (workers_[other].serves && workers_[other].serves != version)
+    // Two names of the same bits, as while a replica that holds them already is told of the newer one, are no mix.
+    if (workers_[other].serves && workers_[other].serves != version && differs(other, *version))
       throw Violation(Clause::whole,
                       fmt::format("a replica serves two versions: worker {} has {} of session {}, worker {} {} of {}",
                                   w, version->number, version->session, other, workers_[other].serves->number,

@@ -7,8 +7,8 @@
 //   bits      what is served equals the captured version, bit for bit; a capture reads what the trainer published
 //   base      a delta is applied where memory holds its base, a fold where it holds its base or a later version; the
 //             result is the target; an undo brings back what was there
-//   whole     a replica never serves two versions; nothing is released before all its members have applied; nothing is
-//             committed before all have staged it; a version that was left half done never exists
+//   whole     a replica never serves two versions of different bits; nothing is released before all its members have
+//             applied; nothing is committed before all have staged it; a version that was left half done never exists
 //   order     versions of a session are captured once each and never served back; delivery numbers are never reused,
 //             nor a frame's for another payload
 //   end       everything ends, and once faults stop the next updates heal everybody (the world reports these)

@@ -311,7 +311,7 @@ void Pipe::drain(int side) {
       const auto [done, result] = std::move(mine.dones.front());
       mine.dones.pop_front();
       lock.unlock();
-      if (const auto thrown = guarded(mine.peer, [&] { done(result); }))
+      if (const auto thrown = guarded(mine.peer, [&done = done, &result = result] { done(result); }))
         end(side, *thrown, closed_there(theirs.peer));
     } else if (mine.started && !mine.frames.empty()) {
       Arriving item = std::move(mine.frames.front());

@@ -49,8 +49,8 @@ int use_session(SSL* ssl, const EVP_MD* digest, const unsigned char** identity, 
 bool set_up_end(SSL_CTX* context, const SharedKey& key) {
   if (context == nullptr || ::SSL_CTX_set_ciphersuites(context, suite) != 1 ||
       SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 || SSL_CTX_set1_groups_list(context, groups) != 1 ||
-      ::SSL_CTX_set_num_tickets(context, 0) != 1)
+      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set1_groups_list(context, const_cast<char*>(groups)) != 1 || ::SSL_CTX_set_num_tickets(context, 0) != 1)
     return false;
   SSL_CTX_set_app_data(context, const_cast<SharedKey*>(&key));
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);

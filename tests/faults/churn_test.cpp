@@ -55,6 +55,8 @@ public:
     for (auto at = away_.begin(); at != away_.end();)
       if (calm || at->second-- == 0) {
         job_.start_worker(at->first);
+        // What the last outcome says of it may be of the process before, which went when that update was over.
+        fared_.at(static_cast<std::size_t>(at->first)) = {};
         ++joins_;
         at = away_.erase(at);
       } else {

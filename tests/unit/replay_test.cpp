@@ -210,6 +210,11 @@ TEST_CASE("events cross a pipe unchanged, whatever text they carry") {
   outcome.phase_s = {1, 2, 3, 4, 5, 6};
   outcome.high_water = {10, 20, 30, 40};
   outcome.workers[1].error = "why";
+  outcome.workers[1].flushes = 3;
+  outcome.workers[1].pieces = 44;
+  outcome.workers[1].delivery = "fold";
+  outcome.workers[1].matched = true;
+  outcome.workers[1].audited = true;
   const std::string line = to_line(UpdateEnded{outcome});
   CHECK(line.find('\n') == std::string::npos);
   const auto event = event_from_line(line);
@@ -222,6 +227,11 @@ TEST_CASE("events cross a pipe unchanged, whatever text they carry") {
   CHECK(back.phase_s.commit == 6);
   CHECK(back.high_water.applier == 40);
   CHECK(back.workers[1].error == "why");
+  CHECK(back.workers[1].flushes == 3);
+  CHECK(back.workers[1].pieces == 44);
+  CHECK(back.workers[1].delivery == "fold");
+  CHECK(back.workers[1].matched);
+  CHECK(back.workers[1].audited);
 
   const auto end = event_from_line(to_line(ended(Peer::Side::worker, 3, Code::output_failed, "bad \xff byte")));
   REQUIRE(end);

@@ -15,8 +15,13 @@ json to_json(const Outcome& o) {
                        {"version", w.version},
                        {"state", w.state},
                        {"bytes", w.bytes},
+                       {"flushes", w.flushes},
+                       {"pieces", w.pieces},
                        {"digest_ok", w.digest_ok},
                        {"pause_s", w.pause_s},
+                       {"delivery", w.delivery},
+                       {"matched", w.matched},
+                       {"audited", w.audited},
                        {"error", w.error}});
   return {
     {"version", o.version},
@@ -79,8 +84,13 @@ Outcome outcome_from(const json& value) {
     worker.at("version").get_to(w.version);
     worker.at("state").get_to(w.state);
     worker.at("bytes").get_to(w.bytes);
+    worker.at("flushes").get_to(w.flushes);
+    worker.at("pieces").get_to(w.pieces);
     worker.at("digest_ok").get_to(w.digest_ok);
     worker.at("pause_s").get_to(w.pause_s);
+    worker.at("delivery").get_to(w.delivery);
+    worker.at("matched").get_to(w.matched);
+    worker.at("audited").get_to(w.audited);
     worker.at("error").get_to(w.error);
   }
   value.at("warnings").get_to(o.warnings);

@@ -488,6 +488,12 @@ std::byte* EmulatedGpus::allocate(std::size_t bytes, int gpu) {
   return data;
 }
 
+void EmulatedGpus::release(std::byte* memory) {
+  Machine& machine = *machines_.at(static_cast<std::size_t>(index_of(memory).value()));
+  const std::lock_guard lock(machine.mutex);
+  machine.release(memory);
+}
+
 void* EmulatedGpus::make_stream(int gpu) {
   Machine& machine = *machines_.at(static_cast<std::size_t>(gpu));
   const std::lock_guard lock(machine.mutex);

@@ -31,8 +31,9 @@ public:
 
   // ------------------------------------------------------------------------------------ as the embedding program
 
-  /// Device memory, until this object goes.
+  /// Device memory, until release() or this object goes.
   [[nodiscard]] std::byte* allocate(std::size_t bytes, int gpu = 0);
+  void release(std::byte* memory);
   /// A stream handle such as a cudaStream_t, until this object goes.
   [[nodiscard]] void* make_stream(int gpu = 0);
   /// Queues a write of a copy of `bytes` to device memory.

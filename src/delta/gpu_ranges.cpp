@@ -2,6 +2,7 @@
 
 #include "delta/tiles.hpp"
 
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -15,6 +16,7 @@ using kernels::cuda::Found;
 using kernels::cuda::Part;
 
 constexpr std::size_t largest_element = 8;
+constexpr std::size_t least_copy = 4096; ///< bytes of memory that copies of ranges take
 
 constexpr std::size_t aligned(std::size_t bytes) noexcept {
   return (bytes + 255) / 256 * 256;
@@ -64,10 +66,12 @@ Result<void> GpuRanges::allocate() {
     return pass_on(std::move(stream));
   stream_ = std::move(*stream);
   const std::size_t bytes = buffer_bytes(settings_);
-  if (auto made = reserve(gpu_side_.memory, Home::device, bytes); !made)
-    return made;
-  if (auto made = reserve(host_side_.memory, Home::pinned, bytes); !made)
-    return made;
+  for (const auto& [buffers, home] : {std::pair(&gpu_side_, Home::device), std::pair(&host_side_, Home::pinned)}) {
+    auto made = gpu_->allocate(home, bytes);
+    if (!made)
+      return pass_on(std::move(made));
+    buffers->memory = std::move(*made);
+  }
   lay_out(gpu_side_);
   lay_out(host_side_);
   return {};
@@ -102,8 +106,8 @@ Result<void> GpuRanges::finish() {
 Result<void> GpuRanges::reserve(std::unique_ptr<device::Memory>& memory, Home home, std::size_t bytes) {
   if (memory && memory->bytes() >= bytes)
     return {};
-  memory.reset();
-  auto made = gpu_->allocate(home, bytes);
+  memory.reset(); // stalls the GPU, and so it is not for every range that is a little larger than those before
+  auto made = gpu_->allocate(home, std::bit_ceil(std::max(bytes, least_copy)));
   if (!made)
     return pass_on(std::move(made));
   memory = std::move(*made);

@@ -4,8 +4,8 @@
 // Nothing here waits: a stream is asked whether it is idle, wait_until_idle() asks until a deadline. A fault of work
 // that was queued comes out of any later call on its stream, and stays: whoever gets one is done with the stream.
 //
-// Threads: those of Gpu from any, at the same time; a Stream, an Event from one at a time. Memory may be released where
-// no queued work uses it any more. All that a Gpu made keeps it alive.
+// Threads: calls of a Gpu come from any, at the same time; those of a Stream from one at a time. A recorded Event may
+// be asked and waited for by several. Memory may go where no queued work uses it. All that a Gpu made keeps it alive.
 #pragma once
 
 #include "kernels/cuda/parts.hpp"

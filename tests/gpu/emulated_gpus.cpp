@@ -85,8 +85,30 @@ struct EmulatedGpus::Machine {
       throw std::bad_alloc();
     held[at] = bytes;
     taken += bytes;
-    std::memset(alias + (at - base), 0xC3, bytes);
+    scribble(alias + (at - base), bytes);
     return at;
+  }
+
+  /// What new memory holds means nothing. Of much of it only the ends, so that the rest takes none of the host's.
+  static void scribble(std::byte* memory, std::size_t bytes) {
+    const std::size_t end = std::min<std::size_t>(bytes, 64 << 10);
+    std::memset(memory, 0xC3, end);
+    std::memset(memory + (bytes - end), 0xC3, end);
+  }
+
+  std::byte* pin(std::size_t bytes) {
+    void* const made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+      throw std::bad_alloc();
+    auto* const memory = static_cast<std::byte*>(made);
+    scribble(memory, bytes);
+    pinned[memory] = bytes;
+    return memory;
+  }
+
+  void unpin(std::byte* memory) {
+    munmap(memory, pinned.at(memory));
+    pinned.erase(memory);
   }
 
   void release(std::byte* at) {
@@ -270,8 +292,6 @@ struct EmulatedGpus::Machine {
 
 namespace {
 
-constexpr std::size_t memory_alignment = 256;
-
 template <class Machine>
 class EmulatedMemory : public device::Memory {
 public:
@@ -282,8 +302,7 @@ public:
     if (home_ == Home::device) {
       machine_->release(data());
     } else {
-      machine_->pinned.erase(data());
-      ::operator delete (data(), std::align_val_t{memory_alignment});
+      machine_->unpin(data());
     }
   }
 
@@ -427,9 +446,7 @@ public:
         return fail(Code::limit_exceeded, "{}: allocating device memory: out of memory; {} bytes were asked for",
                     device::name_of(machine_->identity), bytes);
     } else {
-      data = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{memory_alignment}));
-      std::memset(data, 0xC3, bytes);
-      machine_->pinned[data] = bytes;
+      data = machine_->pin(bytes);
     }
     return std::make_unique<EmulatedMemory<Machine>>(machine_, home, data, bytes);
   }

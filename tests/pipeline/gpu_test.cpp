@@ -336,3 +336,33 @@ TEST_CASE("a GPU that fails or hangs ends the session by name, within the deadli
       CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
     }
 }
+
+TEST_CASE("a GPU that fails under an update in parts, or an audit, holds nobody up") {
+  for (const bool audits : {false, true}) {
+    CAPTURE(audits);
+    Installed gpus;
+    Pair pair(gpus.operator->(), {"actors.snapshotter.tier=device"});
+    pair.add();
+    REQUIRE(pair.connect() == "");
+    REQUIRE(published(pair).committed);
+    gpus->fail_after(1, "an uncorrectable ECC error");
+    const auto begin = std::chrono::steady_clock::now();
+    if (audits) {
+      const Outcome outcome = pair.publisher->audit();
+      CHECK_FALSE(outcome.committed);
+      CHECK_THAT(outcome.error_message, contains("an uncorrectable ECC error"));
+    } else {
+      Update update = pair.publisher->begin(2);
+      update.send({"w"});
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    CHECK_THAT(error_of(Code::peer_failed,
+                        [&] {
+                          for (;;) // the first that finds the session over
+                            (void)published(pair);
+                        }),
+               contains("GPU 0 (emulated)"));
+    pair.publisher->close();
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));
+  }
+}

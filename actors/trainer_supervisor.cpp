@@ -283,7 +283,10 @@ Result<std::shared_ptr<RankGpu>> rank_gpu(const TrainerSetup& setup, const std::
   auto opened = device::gpus()->open(*index);
   if (!opened)
     return pass_on(std::move(opened));
-  auto gpu = std::make_shared<RankGpu>(std::move(*opened), std::move(parameters), setup.topology.update.timeout);
+  // A stream of the trainer's may have long work before a capture; but before the gather gives up for want of the
+  // capture, the GPU is to be named.
+  const config::Update& update = setup.topology.update;
+  auto gpu = std::make_shared<RankGpu>(std::move(*opened), std::move(parameters), update.timeout - update.stall / 2);
   const std::uint64_t bytes = gpu->snapshot_bytes(blocks, dtypes);
   const config::Tier tier = setup.topology.actors.snapshotter.tier;
   if (tier == config::Tier::host || bytes == 0)

@@ -307,8 +307,8 @@ TEST_CASE("a GPU that fails or hangs ends the session by name, within the deadli
     for (const char* tier : {"host", "device"}) {
       CAPTURE(hangs, tier);
       Installed gpus;
-      Pair pair(gpus.operator->(), {fmt::format("actors.snapshotter.tier={}", tier), "update.timeout=1500ms",
-                                    "update.stall=1s", "update.engine=1s"});
+      Pair pair(gpus.operator->(), {fmt::format("actors.snapshotter.tier={}", tier), "update.timeout=2400ms",
+                                    "update.stall=1600ms", "update.engine=1s"});
       pair.add();
       REQUIRE(pair.connect() == "");
       REQUIRE(published(pair).committed);

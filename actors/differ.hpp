@@ -11,7 +11,9 @@ struct DifferState {
   std::shared_ptr<RankWork> work;
   std::string lane; ///< "differ 0 of rank 2"
   std::unique_ptr<delta::PieceEncoder> encoder;
-  delta::PositionLog log; ///< of the range that is worked on
+  std::unique_ptr<delta::GpuRanges> gpu; ///< for ranges on the rank's GPU, from the first on
+  bool failed = false;                   ///< the session was told, and nothing more is done
+  delta::PositionLog log;                ///< of the range that is worked on
   std::shared_ptr<const Colleagues> colleagues;
 };
 

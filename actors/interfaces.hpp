@@ -8,6 +8,7 @@
 #include "actors/caf.hpp"
 
 #include "deltawire/error.hpp"
+#include "device/gpu.hpp"
 #include "result.hpp"
 #include "sync/capture_walk.hpp"
 #include "sync/gather.hpp"
@@ -72,7 +73,8 @@ struct Tick {};
 struct CaptureRequest {
   std::uint64_t version = 0;
   std::uint64_t step = 0;
-  bool in_parts = false; ///< of what UpdatePart says, which may come before
+  bool in_parts = false;                  ///< of what UpdatePart says, which may come before
+  std::shared_ptr<device::Event> after{}; ///< weights are read once the rank's GPU has reached it; null: at once
 };
 /// What the caller does with an update in parts.
 struct UpdatePart {
@@ -111,6 +113,7 @@ struct ChunkTask {
   std::uint64_t keep_logs_after = 0;                 ///< capture: older logs of the chunk go
   std::uint64_t base = 0;                            ///< catch-up: of the logs after this version
   std::shared_ptr<const sync::CaptureParts> parts{}; ///< capture: what of the chunk takes part; null: all of it
+  std::shared_ptr<device::Event> after{};            ///< capture: memory is read once the rank's GPU has reached it
 };
 struct ChunkWorked {
   std::uint64_t version = 0;
@@ -119,6 +122,7 @@ struct ChunkWorked {
   std::uint64_t encoded = 0;   ///< bytes on their way to GatherQueue
   std::uint64_t log_bytes = 0; ///< of the capture's log
   bool audit = false;          ///< the chunk's digest changes are the digests of the snapshot
+  bool failed = false;         ///< nothing was done, and the session was told: no more will be
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 struct ChunkEncoded {

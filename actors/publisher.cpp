@@ -6,6 +6,7 @@
 #include "actors/session.hpp"
 #include "actors/system.hpp"
 #include "actors/trainer_supervisor.hpp"
+#include "device/gpus.hpp"
 #include "layout/owner.hpp"
 #include "sync/update_parts.hpp"
 
@@ -130,9 +131,14 @@ struct Publisher::Implementation {
   std::vector<std::string> names;                              ///< of the parameters, once connected
   std::vector<bool> captured;                                  ///< by parameter: some update was finished with it
   std::shared_ptr<Update::State> open;                         ///< the update in parts that is not finished
+  std::unique_ptr<device::Stream> meeting;                     ///< with the caller's streams, from the first on
 
   void check(std::string_view call) const;
-  [[nodiscard]] std::shared_ptr<actors::TicketPromise> start(std::uint64_t step, bool in_parts);
+  [[nodiscard]] std::shared_ptr<actors::TicketPromise> start(std::uint64_t step, bool in_parts,
+                                                             std::optional<void*> after = {});
+  [[nodiscard]] std::shared_ptr<device::Event> met(void* stream);
+  [[nodiscard]] std::optional<int> gpu_of(const std::string& call, const layout::LocalTensor& tensor,
+                                          const void* data) const;
   [[nodiscard]] std::string owner_of(std::uint32_t slot, std::uint64_t position) const;
 };
 
@@ -232,6 +238,26 @@ std::vector<std::int64_t> Publisher::local_shape(const std::string& name,
   return std::move(shard.local_shape);
 }
 
+/// The GPU whose memory it is; nothing: the host's. Throws where a session cannot read it.
+std::optional<int> Publisher::Implementation::gpu_of(const std::string& call, const layout::LocalTensor& tensor,
+                                                     const void* data) const {
+  const std::optional<int> gpu = device::gpus()->index_of(data);
+  if (!gpu)
+    return std::nullopt;
+  if (const auto opened = device::gpus()->open(*gpu); !opened)
+    throw Error(opened.error().code,
+                fmt::format("{}: its memory is of GPU {}: {}", call, *gpu, opened.error().message));
+  for (const actors::HeldTensor& held : setup->tensors)
+    if (held.gpu && held.gpu != gpu && held.tensor.name != tensor.name)
+      throw Error(Code::unsupported, fmt::format("{}: its memory is of GPU {}, and that of '{}' is of GPU {}: a rank's "
+                                                 "parameters are on one GPU and on the host",
+                                                 call, *gpu, held.tensor.name, *held.gpu));
+  if (reinterpret_cast<std::uintptr_t>(data) % size_of(tensor.dtype) != 0)
+    throw Error(Code::invalid_argument, fmt::format("{}: GPU memory of {} begins at a multiple of {} bytes", call,
+                                                    to_string(tensor.dtype), size_of(tensor.dtype)));
+  return gpu;
+}
+
 void Publisher::add(Tensor tensor) {
   Implementation& self = *implementation_;
   if (self.connected || self.closed)
@@ -239,7 +265,6 @@ void Publisher::add(Tensor tensor) {
   for (const actors::HeldTensor& held : self.setup->tensors)
     if (held.tensor.name == tensor.name)
       throw Error(Code::invalid_argument, fmt::format("add('{}'): added already", tensor.name));
-  actors::require_host_memory(fmt::format("add('{}')", tensor.name), tensor.data);
   actors::HeldTensor held;
   held.tensor = {std::move(tensor.name), tensor.dtype, std::move(tensor.full_shape), std::move(tensor.strides), {}};
   if (tensor.flat_begin.has_value() != tensor.flat_end.has_value())
@@ -247,6 +272,7 @@ void Publisher::add(Tensor tensor) {
                 fmt::format("add('{}'): flat_begin and flat_end go together", held.tensor.name));
   if (tensor.flat_begin)
     held.tensor.flat = layout::FlatRange{*tensor.flat_begin, *tensor.flat_end};
+  held.gpu = self.gpu_of(fmt::format("add('{}')", held.tensor.name), held.tensor, tensor.data);
   // Only read: the trainer's side has no writer.
   held.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data));
   self.setup->tensors.push_back(std::move(held));
@@ -300,7 +326,30 @@ void Publisher::Implementation::check(std::string_view call) const {
     throw Error(Code::call_order, fmt::format("{} after rank 0 (the root) closed the session", call));
 }
 
-std::shared_ptr<actors::TicketPromise> Publisher::Implementation::start(std::uint64_t step, bool in_parts) {
+/// What a stream of the caller's has been given to do so far, on the rank's GPU; null where that is nothing to us.
+std::shared_ptr<device::Event> Publisher::Implementation::met(void* stream) {
+  const auto or_throw = [&](const Result<void>& result) {
+    if (!result)
+      throw Error(result.error().code, fmt::format("publish(): `after`: {}", result.error().message));
+  };
+  const std::shared_ptr<actors::RankGpu>& gpu = setup->work->gpu;
+  if (!gpu) {
+    if (setup->work->blocks.empty())
+      return nullptr; // nothing will be read
+    throw Error(Code::invalid_argument, fmt::format("publish(): `after` is a stream of a GPU, and no parameter of rank "
+                                                    "{} is on one: wait for the stream before publish()",
+                                                    setup->rank));
+  }
+  if (!meeting)
+    meeting = actors::value_or_throw(gpu->gpu->open_stream());
+  std::shared_ptr<device::Event> event = actors::value_or_throw(gpu->gpu->make_event());
+  or_throw(meeting->wait_for_foreign(stream));
+  or_throw(meeting->record(*event));
+  return event;
+}
+
+std::shared_ptr<actors::TicketPromise> Publisher::Implementation::start(std::uint64_t step, bool in_parts,
+                                                                        std::optional<void*> after) {
   const std::string_view call = in_parts ? "begin()" : "publish()";
   check(call);
   if (open)
@@ -308,6 +357,8 @@ std::shared_ptr<actors::TicketPromise> Publisher::Implementation::start(std::uin
                                               "scope of its Update",
                                               call, open->promise->version));
   auto promise = std::make_shared<actors::TicketPromise>();
+  if (after)
+    promise->after = met(*after);
   promise->version = ++version;
   promise->step = step;
   promise->in_parts = in_parts;
@@ -349,9 +400,9 @@ std::string Publisher::Implementation::owner_of(std::uint32_t slot, std::uint64_
   return owner ? fmt::format("rank {}", *owner) : "another rank";
 }
 
-Ticket Publisher::publish(std::uint64_t step) {
+Ticket Publisher::publish(std::uint64_t step, PublishOptions options) {
   Implementation& self = *implementation_;
-  auto promise = self.start(step, false);
+  auto promise = self.start(step, false, options.after);
   self.captured.assign(self.names.size(), true);
   return Ticket(std::make_shared<Ticket::State>(Ticket::State{std::move(promise)}));
 }
@@ -423,12 +474,22 @@ void Publisher::rebind(const std::string& name, const void* data) {
   const auto* bytes = static_cast<const std::byte*>(data);
   if (bytes == nullptr && found->data != nullptr)
     throw Error(Code::invalid_argument, fmt::format("rebind('{}'): data is null", name));
-  actors::require_host_memory(fmt::format("rebind('{}')", name), data);
+  const std::optional<int> gpu = self.gpu_of(fmt::format("rebind('{}')", name), found->tensor, data);
+  if (self.connected && bytes != nullptr && found->data != nullptr && gpu != found->gpu) {
+    const auto home = [](std::optional<int> index) {
+      return index ? fmt::format("GPU {}", *index) : std::string("the host");
+    };
+    throw Error(Code::unsupported, fmt::format("rebind('{}'): its memory is of {}, and was of {} when the session was "
+                                               "agreed: it stays there",
+                                               name, home(gpu), home(found->gpu)));
+  }
   if (self.open && self.open->parts.sent(static_cast<std::uint32_t>(found - tensors.begin())))
     throw Error(Code::call_order, fmt::format("rebind('{}') after send() of it in the update to version {}: its memory "
                                               "may be read until captured()",
                                               name, self.open->promise->version));
   found->data = const_cast<std::byte*>(bytes);
+  if (!self.connected)
+    found->gpu = gpu;
   if (self.setup->work)
     self.setup->work->memory.parameters[static_cast<std::size_t>(found - tensors.begin())] = bytes;
 }
@@ -448,6 +509,7 @@ void Publisher::close() {
     (void)actors::ask<actors::CloseRequest>(self.supervisor);
     self.supervisor = nullptr;
   }
+  self.meeting.reset();
   self.setup->networks->shutdown();
   const auto traced = self.setup->recorder->write(
     actors::trace_path(self.setup->topology, self.setup->rank == 0 ? "" : fmt::format("rank{}", self.setup->rank)));

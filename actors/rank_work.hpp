@@ -4,6 +4,7 @@
 // touched by one actor at a time: the Differ that was handed the chunk; the hand-over is a message.
 #pragma once
 
+#include "actors/rank_gpu.hpp"
 #include "delta/capture.hpp"
 #include "delta/snapshot_memory.hpp"
 #include "layout/plan.hpp"
@@ -40,6 +41,7 @@ struct RankWork {
   RankCounters counters;
   std::shared_ptr<telemetry::Recorder> recorder;
   std::shared_ptr<telemetry::Registry> metrics; ///< none: nothing is measured
+  std::shared_ptr<RankGpu> gpu;                 ///< none: all parameters are in the host's memory
 
   /// What changed in one capture, of one chunk.
   struct CaptureLog {
@@ -51,7 +53,7 @@ struct RankWork {
     std::vector<const std::byte*> parameters; ///< base of each parameter; changed by rebind() between captures only
     std::vector<DType> dtypes;                ///< of each parameter, where blocks may have another one; else empty
     delta::SnapshotMemory snapshot;
-    std::vector<std::size_t> snapshot_offsets; ///< by block
+    std::vector<std::size_t> snapshot_offsets; ///< by block: in `snapshot`, or in the GPU's where its home is that
     std::vector<std::vector<CaptureLog>> logs; ///< by chunk: the captures that are kept, the latest last
     /// By chunk: what its last capture, or audit, did to digests, (cell, change), a cell maybe more than once. Read by
     /// the Snapshotter once the chunk has come back.
@@ -59,13 +61,18 @@ struct RankWork {
   } memory;
 
   /// Builds chunks and allocates snapshot and logs. `dtypes`: of the parameters in memory; empty: their blocks'.
-  [[nodiscard]] static std::shared_ptr<RankWork> make(std::uint32_t rank, std::vector<layout::Block> blocks,
-                                                      std::uint32_t windows, std::uint64_t chunk_bytes,
-                                                      std::uint64_t inflight, std::size_t piece_limit,
-                                                      std::vector<const std::byte*> parameters,
-                                                      std::vector<DType> dtypes = {});
+  [[nodiscard]] static std::shared_ptr<RankWork>
+  make(std::uint32_t rank, std::vector<layout::Block> blocks, std::uint32_t windows, std::uint64_t chunk_bytes,
+       std::uint64_t inflight, std::size_t piece_limit, std::vector<const std::byte*> parameters,
+       std::vector<DType> dtypes = {}, std::shared_ptr<RankGpu> gpu = nullptr);
 
+  /// Where memory and snapshot are, either of which may be the GPU's: see home().
   [[nodiscard]] delta::OwnedBlock owned(std::uint32_t block);
+  [[nodiscard]] BlockHome home(std::uint32_t block) const;
+
+private:
+  [[nodiscard]] DType held_dtype(const layout::Block& block) const;
+  void place_snapshots();
 };
 
 } // namespace deltawire::actors

@@ -64,6 +64,7 @@ struct TicketPromise {
   std::uint64_t step = 0;
   bool in_parts = false;
   std::int64_t published_ns = 0;
+  std::shared_ptr<device::Event> after; ///< what the capture waits for on the rank's GPU; null: nothing
 
   void set_captured();
   void set_report(wire::DeliveryReport report);
@@ -105,6 +106,7 @@ private:
 struct HeldTensor {
   layout::LocalTensor tensor;
   std::byte* data = nullptr; ///< trainer: only read
+  std::optional<int> gpu{};  ///< whose memory it is (device::Identity::index); nothing: the host's
 };
 
 /// What a trainer rank was opened with; not changed after connect().

@@ -89,6 +89,7 @@ void begin_capture(Self self, const CaptureRequest& request) {
   state.report = std::move(report);
   state.report.version = request.version;
   state.report.step = request.step;
+  state.after = request.after;
   state.report.kind = request.version == 1 ? wire::DeliveryKind::seed : wire::DeliveryKind::delta;
   state.report.elements = state.work->elements;
   state.digest_changes.clear();
@@ -144,6 +145,7 @@ void hand_out(Self self, const sync::CaptureWalk::HandOut& hand_out) {
   } else {
     task.all = first == 0 || first == task.version;
     task.parts = state.parts;
+    task.after = state.after;
     // The first update holds every parameter, or it is aborted.
     if (first == 0 && state.report.aborted == 0)
       first = task.version;
@@ -153,6 +155,7 @@ void hand_out(Self self, const sync::CaptureWalk::HandOut& hand_out) {
   const std::vector<DifferActor>& differs = state.colleagues->differs;
   self->send(differs[state.next_differ], task);
   state.next_differ = (state.next_differ + 1) % differs.size();
+  ++state.out;
 }
 
 // Audits
@@ -204,14 +207,29 @@ void audit_on(Self self) {
     task.audit = true;
     self->send(differs[state.next_differ], task);
     state.next_differ = (state.next_differ + 1) % differs.size();
+    ++state.out;
     ++state.audit_out;
   }
   if (state.audit_out == 0)
     end_audit(self);
 }
 
+/// A Differ has failed: no capture goes on. Memory may change once no Differ reads it any more.
+void end_captures(Self self) {
+  SnapshotterState& state = self->state;
+  if (state.out > 0)
+    return;
+  if (state.report.version > 0 && !std::exchange(state.announced, true))
+    self->send(state.colleagues->supervisor, CaptureDone{state.report.version});
+  for (const CaptureRequest& request : state.waiting)
+    self->send(state.colleagues->supervisor, CaptureDone{request.version});
+  state.waiting.clear();
+}
+
 void advance(Self self) {
   SnapshotterState& state = self->state;
+  if (state.failed)
+    return end_captures(self);
   for (;;) {
     // An audit reads what the last capture left, before the next one changes it.
     while (state.announced && state.walk->idle() && !state.auditing && state.audits_due > 0) {
@@ -282,6 +300,8 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
     },
     [self](const UpdatePart& part) {
       SnapshotterState& state = self->state;
+      if (state.failed)
+        return;
       if (part.version > state.report.version) {
         state.early.push_back(part);
         // Of a capture that has not begun, no memory will be read.
@@ -295,7 +315,7 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
     },
     [self](CaptureCancel) {
       SnapshotterState& state = self->state;
-      if (state.walk->open()) {
+      if (state.walk->open() && !state.failed) {
         abort_capture(self);
         advance(self);
       }
@@ -327,6 +347,10 @@ SnapshotterActor::behavior_type snapshotter(Self self, std::shared_ptr<RankWork>
     },
     [self](const ChunkWorked& worked) {
       SnapshotterState& state = self->state;
+      --state.out;
+      state.failed = state.failed || worked.failed;
+      if (state.failed)
+        return end_captures(self);
       if (worked.audit) {
         for (const auto& [cell, digest] : state.work->memory.digest_changes[worked.hand_out.chunk])
           state.audited.add(cell, digest);

@@ -39,6 +39,9 @@ struct SnapshotterState {
   std::set<std::uint64_t> dropped;                  ///< gathers of this capture and later ones that nobody takes
   std::map<std::uint64_t, std::uint64_t> log_bytes; ///< by version
   std::uint64_t keep_logs_after = 0;                ///< for the running capture
+  std::shared_ptr<device::Event> after;             ///< of the running capture
+  std::size_t out = 0;                              ///< chunks with Differs
+  bool failed = false;                              ///< a Differ did not do its work: the session ends
 
   // audits
   std::uint64_t audit_every = 0;

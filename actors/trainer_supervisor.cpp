@@ -6,9 +6,12 @@
 #include "actors/metered.hpp"
 #include "actors/sender.hpp"
 #include "actors/snapshotter.hpp"
+#include "device/gpus.hpp"
 #include "layout/block_check.hpp"
 #include "sync/naming.hpp"
 #include "telemetry/catalogue.hpp"
+#include "telemetry/log.hpp"
+#include "telemetry/updates.hpp"
 
 #include <algorithm>
 
@@ -143,7 +146,8 @@ void advance(Self self) {
     const auto ticket = state.queued.front();
     state.queued.pop_front();
     ++state.captures_started;
-    self->send(state.colleagues->snapshotter, CaptureRequest{ticket->version, ticket->step, ticket->in_parts});
+    self->send(state.colleagues->snapshotter,
+               CaptureRequest{ticket->version, ticket->step, ticket->in_parts, ticket->after});
   }
   if (is_root(self) && state.delivering == 0 && state.captures_started > state.deliveries_over) {
     state.delivering = state.deliveries_over + 1;
@@ -265,6 +269,53 @@ delta::Encoding encoding_of(const config::FlushBucket& choices) {
   return encoding;
 }
 
+/// The GPU that holds parameters of this rank, with memory for their snapshots where those go there; null: none does.
+Result<std::shared_ptr<RankGpu>> rank_gpu(const TrainerSetup& setup, const std::vector<layout::Block>& blocks,
+                                          const std::vector<DType>& dtypes) {
+  std::vector<bool> parameters;
+  std::optional<int> index;
+  for (const HeldTensor& held : setup.tensors) {
+    parameters.push_back(held.gpu.has_value());
+    index = held.gpu ? held.gpu : index;
+  }
+  if (!index)
+    return nullptr;
+  auto opened = device::gpus()->open(*index);
+  if (!opened)
+    return pass_on(std::move(opened));
+  // A stream of the trainer's may have long work before a capture; but before the gather gives up for want of the
+  // capture, the GPU is to be named.
+  const config::Update& update = setup.topology.update;
+  auto gpu = std::make_shared<RankGpu>(std::move(*opened), std::move(parameters), update.timeout - update.stall / 2);
+  const std::uint64_t bytes = gpu->snapshot_bytes(blocks, dtypes);
+  const config::Tier tier = setup.topology.actors.snapshotter.tier;
+  if (tier == config::Tier::host || bytes == 0)
+    return gpu;
+  const std::string name = device::name_of(gpu->gpu->identity());
+  const auto say = [&](const std::string& what) {
+    telemetry::log(fmt::format("rank {}: snapshots of its parameters on {} are in {}", setup.rank, name, what));
+  };
+  if (tier == config::Tier::automatic) {
+    const auto free = gpu->gpu->free_memory();
+    if (!free)
+      return tl::make_unexpected(free.error());
+    const std::uint64_t reserve = gpu_reserve + setup.topology.actors.differ.count * gpu->buffer_bytes();
+    if (*free < reserve || *free - reserve < bytes) {
+      say(fmt::format("the host's memory: they take {}, and of the GPU's {} are free, of which {} stay free "
+                      "(actors.snapshotter.tier = \"device\" takes them)",
+                      telemetry::bytes_text(bytes), telemetry::bytes_text(*free), telemetry::bytes_text(reserve)));
+      return gpu;
+    }
+  }
+  if (auto held = gpu->hold_snapshots(bytes); !held)
+    return fail(held.error().code,
+                "snapshots of the parameters on {} take {} of its memory: {}; use "
+                "actors.snapshotter.tier = \"host\"",
+                name, telemetry::bytes_text(bytes), held.error().message);
+  say(fmt::format("its memory: {}", telemetry::bytes_text(bytes)));
+  return gpu;
+}
+
 /// Spawns the rank's actors around its blocks; `routes` on the root.
 Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots, const std::vector<layout::Cell>& cells,
                           std::uint32_t windows, std::vector<layout::Block> blocks,
@@ -287,8 +338,11 @@ Result<void> spawn_actors(Self self, const std::vector<layout::SlotSpec>& slots,
     if (bases[block.parameter] == nullptr)
       return fail(Code::invalid_argument, "tensor '{}': data is null and its shard is not empty",
                   setup.tensors[block.parameter].tensor.name);
+  auto gpu = rank_gpu(setup, blocks, dtypes);
+  if (!gpu)
+    return pass_on(std::move(gpu));
   setup.work = RankWork::make(setup.rank, std::move(blocks), windows, actors.differ.chunk, actors.differ.inflight,
-                              *limit, std::move(bases), std::move(dtypes));
+                              *limit, std::move(bases), std::move(dtypes), std::move(*gpu));
   setup.work->recorder = setup.recorder;
   setup.work->slots = slots;
   setup.work->metrics = setup.metrics;

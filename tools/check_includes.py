@@ -12,24 +12,25 @@ import sys
 ROOMS = {
     "kernels": set(),
     "include/deltawire": set(),
+    "src/device": {"kernels"},
     "src/layout": {"kernels"},
-    "src/delta": {"kernels", "src/layout"},
+    "src/delta": {"kernels", "src/device", "src/layout"},
     "src/transport": {"kernels"},  # never knows what it carries
     "src/wire": {"src/layout", "src/delta", "src/transport"},
     "src/checkpoint": {"src/layout"},
     "src/config": {"src/layout"},
     "src/telemetry": set(),
-    "src/sync": {"kernels", "src/layout", "src/delta", "src/wire", "src/transport"},
+    "src/sync": {"kernels", "src/device", "src/layout", "src/delta", "src/wire", "src/transport"},
     "actors": {
-        "kernels", "include/deltawire", "src/layout", "src/delta", "src/transport", "src/wire", "src/checkpoint",
-        "src/config", "src/telemetry", "src/sync",
+        "kernels", "include/deltawire", "src/device", "src/layout", "src/delta", "src/transport", "src/wire",
+        "src/checkpoint", "src/config", "src/telemetry", "src/sync",
     },
     "tools/replay/proof": {"src/checkpoint", "src/config"},  # an oracle of the product: no code of src/layout
     "tools/trainer": {"include/deltawire"},  # an embedding program: the facade is all it sees
     "tools/top": {"src/config", "tools"},  # over HTTP and text only
     "tools": {
-        "kernels", "include/deltawire", "src/layout", "src/delta", "src/transport", "src/wire", "src/checkpoint",
-        "src/config", "src/telemetry", "src/sync",
+        "kernels", "include/deltawire", "src/device", "src/layout", "src/delta", "src/transport", "src/wire",
+        "src/checkpoint", "src/config", "src/telemetry", "src/sync",
     },
 }
 

@@ -137,8 +137,10 @@ struct Tensor {
   std::string name;                     ///< as the topology knows it
   DType dtype = DType::bf16;            ///< of the memory
   std::vector<std::int64_t> full_shape; ///< unsharded, elements a dim
-  const void* data = nullptr;           ///< this rank's shard, on the host; may be null when the shard is empty
-  std::vector<std::int64_t> strides{};  ///< of the shard, in elements; empty: row-major
+  /// This rank's shard, on the host or on a GPU (memory of cudaMalloc and the like, beginning at a multiple of its
+  /// elements); may be null when the shard is empty. A rank may have parameters on both, and on one GPU only.
+  const void* data = nullptr;
+  std::vector<std::int64_t> strides{}; ///< of the shard, in elements; empty: row-major
   /// Both or neither, and only where the placement has a flat cut ("fsdp:flat"): this rank holds the elements
   /// flat_begin to flat_end, row-major, of what the other cuts leave, instead of the topology's equal intervals. For a
   /// parameter in a longer flat buffer (FSDP1, ZeRO-3), which ends where that buffer is cut.
@@ -185,6 +187,14 @@ struct Patch {
   std::span<const std::uint64_t> indices{}; ///< row-major in the slot's full shape, in any order, each once
   DType dtype = DType::bf16;                ///< the slot's: of cast parameters, what they are cast to
   std::span<const std::byte> values{};      ///< one an index; e.g. std::as_bytes(std::span(vector))
+};
+
+/// How a publish() goes.
+struct PublishOptions {
+  /// A cudaStream_t of the GPU that this rank's parameters are on; nullptr: CUDA's default stream there. Weights are
+  /// read when all that was queued on it before publish() is done: nobody else needs to wait. Without it that work is
+  /// done already.
+  std::optional<void*> after{};
 };
 
 /// One update in parts: parameters are sent as they become final, in any order and on each rank in its own. Leaving its
@@ -263,7 +273,7 @@ public:
 
   /// Begins an update: a seed the first time, the changes since the last publish afterwards. A collective: every rank
   /// calls it equally often with the same step. Returns at once; the weights must not change until Ticket::captured().
-  [[nodiscard]] Ticket publish(std::uint64_t step);
+  [[nodiscard]] Ticket publish(std::uint64_t step, PublishOptions options = {});
 
   /// The same in parts: see Update. Takes the place of a publish(): another rank may publish the same update as a
   /// whole. One at a time: publish() and begin() are refused until it is finished or aborted. From here to the end of
@@ -280,7 +290,8 @@ public:
   /// proven. Padding is nobody's, and not looked at.
   Outcome audit();
 
-  /// A parameter's storage moved; same layout. Not between publish(), or send() of it, and captured().
+  /// A parameter's storage moved; same layout, and after connect() still on the host, or on the same GPU. Not between
+  /// publish(), or send() of it, and captured().
   void rebind(const std::string& name, const void* data);
 
   /// Waits for the updates under way, tells the workers that no more will come, releases everything. Idempotent. Throws

@@ -39,6 +39,10 @@ Outcome use_device(int device) {
   return outcome_of(cudaSetDevice(device), "choosing a device");
 }
 
+Outcome current_device(int& device) {
+  return outcome_of(cudaGetDevice(&device), "asking for the current device");
+}
+
 Outcome free_memory(std::size_t& bytes) {
   std::size_t all = 0;
   return outcome_of(cudaMemGetInfo(&bytes, &all), "asking a device for its free memory");
@@ -57,7 +61,7 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 }
 
 Outcome Stream::open() {
-  if (Outcome found = outcome_of(cudaGetDevice(&device_), "asking for the current device"); !found)
+  if (Outcome found = current_device(device_); !found)
     return found;
   if (Outcome asked = outcome_of(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_),
                                  "asking a device for its multiprocessors");
@@ -139,7 +143,15 @@ Outcome Event::open() {
 }
 
 Outcome Event::record(const Stream& stream) {
-  return outcome_of(cudaEventRecord(event_of(handle_), stream_of(stream.handle())), "recording an event");
+  return record_on(stream.handle());
+}
+
+Outcome Event::record_on(void* stream) {
+  return outcome_of(cudaEventRecord(event_of(handle_), stream_of(stream)), "recording an event");
+}
+
+Outcome Event::hold(void* stream) const {
+  return outcome_of(cudaStreamWaitEvent(stream_of(stream), event_of(handle_), 0), "making a stream wait for an event");
 }
 
 Outcome Event::wait() {

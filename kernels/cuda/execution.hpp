@@ -21,6 +21,9 @@ struct [[nodiscard]] Outcome {
 /// Makes `device` the one that this thread's next objects are made on.
 Outcome use_device(int device);
 
+/// The one that is so now.
+Outcome current_device(int& device);
+
 /// Bytes of the thread's current device that nobody has taken.
 Outcome free_memory(std::size_t& bytes);
 
@@ -101,6 +104,10 @@ public:
 
   Outcome open();
   Outcome record(const Stream& stream);
+  /// The same of a stream that somebody else made; null: the default one of the current device.
+  Outcome record_on(void* stream);
+  /// What is queued on such a stream from now on waits for the event.
+  Outcome hold(void* stream) const;
   Outcome wait();
   /// Whether the work before it is done, without waiting.
   Outcome reached(bool& done) const;

@@ -112,6 +112,7 @@ std::uint64_t fingerprint(const Topology& topology) {
   canonical.add("audit_every", update.audit_every);
 
   const Actors& actors = topology.actors;
+  canonical.add("snapshotter.tier", static_cast<std::uint64_t>(actors.snapshotter.tier));
   canonical.add("snapshotter.log", actors.snapshotter.log);
   canonical.add("differ.count", std::uint64_t{actors.differ.count});
   canonical.add("differ.chunk", actors.differ.chunk);

@@ -12,7 +12,7 @@ using enum Reader;
 
 constexpr std::array<std::string_view, 2> seeds{"always", "if-different"};
 constexpr std::array<std::string_view, 2> busies{"wait", "fold"};
-constexpr std::array<std::string_view, 2> tiers{"auto", "host"};
+constexpr std::array<std::string_view, 3> tiers{"auto", "host", "device"};
 constexpr std::array<std::string_view, 2> threads{"pool", "detached"};
 constexpr std::array<std::string_view, 4> transports{"auto", "inproc", "tcp", "shm"};
 constexpr std::array<std::string_view, 7> positions{"auto", "u8", "u16", "rice", "bitmap", "run", "dense"};
@@ -22,10 +22,8 @@ constexpr std::array<std::string_view, 3> routes{"auto", "broadcast", "rank-loca
 constexpr std::array<std::string_view, 1> overflows{"fail"};
 constexpr std::array<std::string_view, 4> wire_dtypes{"keep", "bfloat16", "float16", "float32"};
 
-constexpr std::array<Later, 2> later_tiers{{
-  {"pinned", "snapshots are in the host's pageable memory", "0.1.0"},
-  {"device", "snapshots are in the host's pageable memory", "0.1.0"},
-}};
+constexpr std::array<Later, 1> later_tiers{
+  {{"pinned", "snapshots are in the host's pageable memory, or in the GPU's", "0.1.0"}}};
 constexpr std::array<Later, 2> later_transports{{
   {"nccl", "trainers' changes are in host memory and go over tcp", "0.1.0"},
   {"cuda-ipc", "workers' weights are in host memory", "0.1.0"},
@@ -111,8 +109,9 @@ constexpr Key keys[] = {
   {"update", "quorum", Kind::other, "`\"all\"` or a number", "\"all\"", root,
    "Replicas that must have staged an update before its commit; all: those that do not fail, at least one"},
 
-  {"actors.snapshotter", "tier", Kind::choice, "", "\"auto\"", ranks, "Where snapshots are; both are the host's memory",
-   false, false, tiers, later_tiers},
+  {"actors.snapshotter", "tier", Kind::choice, "", "\"auto\"", ranks,
+   "Where snapshots of parameters on a GPU are: its memory or the host's; auto: the GPU's where it has room", false,
+   false, tiers, later_tiers},
   {"actors.snapshotter", "log", Kind::cap, "", "\"256MiB\"", ranks,
    "Positions of earlier captures, for workers that are behind; beyond it they are seeded"},
   {"actors.differ", "count", Kind::other, "1 to 1024", "2", ranks, "Differs on each rank"},

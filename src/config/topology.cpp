@@ -327,7 +327,8 @@ void read_actors(const Value* table, const std::string& master, Actors& out, Err
   Section actors{table, "actors", errors};
   {
     Section section{actors.table("snapshotter"), "actors.snapshotter", errors};
-    section.read_choice("tier"); // each that is not refused is the host's memory
+    constexpr Tier tiers[] = {Tier::automatic, Tier::host, Tier::device};
+    out.snapshotter.tier = tiers[section.read_choice("tier").value_or(0)];
     section.read_cap("log", out.snapshotter.log);
     section.finish();
   }

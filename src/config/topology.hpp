@@ -57,7 +57,11 @@ enum class TransportKind { automatic, inproc, tcp, shm };
 /// sockets.
 [[nodiscard]] std::uint64_t most_shared(std::uint64_t cap) noexcept;
 
+/// Where snapshots of parameters on a GPU are.
+enum class Tier { automatic, host, device };
+
 struct Snapshotter {
+  Tier tier = Tier::automatic;
   std::uint64_t log = 256ull << 20; ///< cap on the logged positions; beyond it a worker that is behind is seeded
 };
 

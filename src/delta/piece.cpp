@@ -353,6 +353,19 @@ void PieceEncoder::start_range(const layout::Block& block, std::uint64_t first, 
   range_end_ = first + elements;
   done_ = first;
   dense_ = dense;
+  fetch_dense_ = nullptr;
+}
+
+void PieceEncoder::start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
+                               std::function<const std::byte*()> dense) {
+  start_range(block, first, elements);
+  fetch_dense_ = std::move(dense);
+}
+
+const std::byte* PieceEncoder::dense() {
+  if (dense_ == nullptr)
+    dense_ = fetch_dense_();
+  return dense_;
 }
 
 /// Heads, lengths, records and values of the open piece, as either kind of delta.
@@ -465,13 +478,13 @@ void PieceEncoder::add_changes(std::uint64_t first, std::span<const std::uint16_
       first_ = rest.part;
     Fit fit = this->fit(rest, skipped);
     if (const auto span = static_cast<std::size_t>(rest.end - rest.part);
-        dense_ != nullptr && rest.positions.size() < span &&
+        has_dense() && rest.positions.size() < span &&
         (encoding_.positions ? *encoding_.positions == PositionCodec::dense
                              : !fit.cut && fit.plan.bytes() >= span * size_)) {
       // All the values of the part are no more than its changes, or asked for.
       std::iota(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(span), std::uint16_t{0});
       rest.positions = std::span(all).first(span);
-      rest.values = dense_ + rest.part * size_;
+      rest.values = dense() + rest.part * size_;
       rest.before = nullptr;
       fit = this->fit(rest, skipped);
     }
@@ -500,6 +513,7 @@ void PieceEncoder::add_changes(std::uint64_t first, std::span<const std::uint16_
 void PieceEncoder::finish_range() {
   if (changed_ != 0)
     close_piece();
+  fetch_dense_ = nullptr; // with what it refers to
 }
 
 void PieceEncoder::append_tag(PieceKind kind, const Framing& framing) {
@@ -554,9 +568,9 @@ void PieceEncoder::close_piece() {
   const Framing framing = frame(first_, end_, body, kind);
   const std::uint64_t value_bytes = (end_ - first_) * size_;
   const Framing all = frame(first_, end_, value_bytes, PieceKind::values);
-  if (dense_ != nullptr && !encoding_.positions && all.bytes <= framing.bytes) {
+  if (has_dense() && !encoding_.positions && all.bytes <= framing.bytes) {
     append_piece(PieceKind::values, all, value_bytes, static_cast<std::size_t>(end_ - first_), [&] {
-      append_bytes({dense_ + first_ * size_, static_cast<std::size_t>(value_bytes)});
+      append_bytes({dense() + first_ * size_, static_cast<std::size_t>(value_bytes)});
     });
     out_.changed += end_ - first_;
   } else {

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -91,6 +92,9 @@ public:
   /// add_changes() on, until finish_range(). With it no piece is larger than all the values of its range.
   void start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
                    const std::byte* dense = nullptr);
+  /// The same, with `dense` asked for once they are needed, at most once: where they must be fetched from afar.
+  void start_range(const layout::Block& block, std::uint64_t first, std::uint64_t elements,
+                   std::function<const std::byte*()> dense);
 
   /// Adds the changes of the next tile part of the range: positions relative to `first`, a block element (strictly
   /// increasing, inside one tile of the block's grid and inside the range), `values` = positions.size() elements,
@@ -133,6 +137,8 @@ private:
   [[nodiscard]] Fit fit(const Rest& rest, std::uint64_t skipped);
   void append_tile(const TileEncoder::Plan& plan, std::uint64_t skipped, std::uint64_t end, const std::byte* values);
   [[nodiscard]] std::uint64_t body_bytes(bool ulp) const noexcept;
+  [[nodiscard]] bool has_dense() const noexcept { return dense_ != nullptr || fetch_dense_; }
+  [[nodiscard]] const std::byte* dense();
   void close_piece();
   void append_delta(std::uint64_t lead, std::uint64_t trail);
   template <class WriteBody>
@@ -157,6 +163,7 @@ private:
   std::uint64_t range_end_ = 0;
   std::uint64_t done_ = 0; ///< changes before this element are in a piece
   const std::byte* dense_ = nullptr;
+  std::function<const std::byte*()> fetch_dense_; ///< makes dense_, if it is needed
 
   // The piece under construction, while changed_ > 0: whole tile parts, unless it was cut in the last one.
   struct Tile {

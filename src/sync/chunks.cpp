@@ -69,6 +69,11 @@ std::uint64_t chunk_elements(std::size_t size, std::uint64_t chunk_bytes, std::u
   return range_elements(std::min(chunk_bytes, largest_chunk) / size, size, piece_limit, inflight);
 }
 
+std::size_t snapshot_bytes(const layout::Block& block) noexcept {
+  const std::size_t bytes = static_cast<std::size_t>(layout::element_count(block)) * size_of(block.dtype);
+  return (bytes + snapshot_alignment - 1) / snapshot_alignment * snapshot_alignment;
+}
+
 Chunks cut_chunks(std::span<const layout::Block> blocks, std::uint64_t chunk_bytes, std::uint64_t inflight,
                   std::size_t piece_limit) {
   chunk_bytes = std::min(chunk_bytes, largest_chunk);
@@ -86,7 +91,7 @@ Chunks cut_chunks(std::span<const layout::Block> blocks, std::uint64_t chunk_byt
     const auto total = static_cast<std::uint64_t>(layout::element_count(block));
     out.elements += total;
     out.snapshot_offsets.push_back(out.snapshot_bytes);
-    out.snapshot_bytes += (total * size + snapshot_alignment - 1) / snapshot_alignment * snapshot_alignment;
+    out.snapshot_bytes += snapshot_bytes(block);
 
     const std::uint64_t step = range_elements(std::min(total, chunk_bytes / size), size, piece_limit, inflight);
     for (std::uint64_t first = 0; first < total; first += step) {

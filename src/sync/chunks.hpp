@@ -54,6 +54,9 @@ struct Chunks {
 [[nodiscard]] std::uint64_t chunk_elements(std::size_t size, std::uint64_t chunk_bytes, std::uint64_t inflight,
                                            std::size_t piece_limit) noexcept;
 
+/// What a block takes of a snapshot, its alignment included.
+[[nodiscard]] std::size_t snapshot_bytes(const layout::Block& block) noexcept;
+
 /// Cuts the blocks, in their order. A chunk holds at most `chunk_bytes` of wire bytes and has a worst case of at most
 /// `inflight` (one element always fits, if piece_limit() said so).
 [[nodiscard]] Chunks cut_chunks(std::span<const layout::Block> blocks, std::uint64_t chunk_bytes,

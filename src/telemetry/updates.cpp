@@ -11,6 +11,15 @@
 
 namespace deltawire::telemetry {
 
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  auto amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; amount >= 1024 && unit + 1 < units.size(); ++unit)
+    amount /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", amount, units[unit]);
+}
+
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
@@ -29,16 +38,6 @@ std::string_view name_of(UpdateFacts::Kind kind) {
     return "fold";
   }
   return "";
-}
-
-/// "4.0 MiB"
-std::string bytes_text(std::uint64_t bytes) {
-  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
-  auto amount = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; amount >= 1024 && unit + 1 < units.size(); ++unit)
-    amount /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", amount, units[unit]);
 }
 
 std::uint64_t times(std::uint64_t bytes, std::uint64_t count) {

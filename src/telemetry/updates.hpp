@@ -13,6 +13,9 @@
 
 namespace deltawire::telemetry {
 
+/// "4.0 MiB"
+[[nodiscard]] std::string bytes_text(std::uint64_t bytes);
+
 /// One update's end.
 struct UpdateFacts {
   std::uint64_t version = 0;

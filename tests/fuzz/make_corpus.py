@@ -253,7 +253,7 @@ def topologies():
         "size": '[actors]\napplier = { stage = "0B" }\n', "size-unit": '[actors]\napplier = { stage = "64" }\n',
         "chunk-unlimited": '[actors]\ndiffer = { chunk = "unlimited" }\n', "count": "[actors]\ndiffer = { count = 0 }\n",
         "nesting": '[update]\nstall = "10min"\ntimeout = "1min"\n', "quorum": "[update]\nquorum = 2\n",
-        "duration": '[update]\nstall = "400d"\n', "later": '[actors]\nsnapshotter = { tier = "device" }\n',
+        "duration": '[update]\nstall = "400d"\n', "later": '[actors]\nsnapshotter = { tier = "pinned" }\n',
         "address": '[transport]\nmaster = "10.0.0.1:1"\n', "include-missing": 'include = ["nowhere.toml"]\n',
         "include-itself": 'include = ["topology.toml"]\n', "include-folder": 'include = ["."]\n',
         "dots": "a" + ".a" * 40 + " = 1\n", "nested": "a = " + "[" * 100 + "]" * 100 + "\n",

@@ -214,11 +214,12 @@ TEST_CASE("storage that moved is read from where it is now") {
   Session session(scenario);
   connect(session);
   seed_and_check(session, scenario);
-  std::vector<std::uint16_t> moved{0, 1, 2, 0x3333};
-  session.rank(0).rebind("w", moved.data());
   std::vector<Values> values = scenario.tensors;
   values[0].bits[3] = 0x3333;
-  session.publish(values, 2);
+  HeldMemory moved(scenario.ranks[0][0], session.memory(0, 0).on_gpu() ? trainer_gpus() : nullptr);
+  moved.store(values);
+  session.rank(0).rebind("w", moved.data());
+  session.publish(scenario.tensors, 2); // where it was before
   for (const Outcome& outcome : session.wait()) {
     CHECK(outcome.committed);
     CHECK(outcome.changed == 1);

@@ -1,18 +1,44 @@
 #include "session.hpp"
 
 #include "cast_oracle.hpp"
+#include "random.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <thread>
 
 namespace deltawire::test {
 
-HeldMemory::HeldMemory(const Held& held) : held_(&held), size_(size_of(held.dtype)) {
+std::shared_ptr<EmulatedGpus> trainer_gpus() {
+  static const std::shared_ptr<EmulatedGpus> gpus = [] {
+    std::shared_ptr<EmulatedGpus> made;
+    if (std::getenv("DELTAWIRE_TEST_GPU") != nullptr) {
+      made = std::make_shared<EmulatedGpus>(seed(), 1, std::size_t{16} << 30);
+      device::set_gpus(made);
+      std::cout << "trainers on an emulated GPU: " << std::getenv("DELTAWIRE_TEST_GPU") << ", seed " << seed() << "\n";
+    }
+    return made;
+  }();
+  return gpus;
+}
+
+namespace {
+
+/// Whether a rank has this parameter on the GPU.
+bool on_gpu(std::size_t held) {
+  return trainer_gpus() && (std::getenv("DELTAWIRE_TEST_GPU") != std::string("mixed") || held % 2 == 0);
+}
+
+} // namespace
+
+HeldMemory::HeldMemory(const Held& held, std::shared_ptr<EmulatedGpus> gpus)
+  : held_(&held), size_(size_of(held.dtype)), gpus_(std::move(gpus)) {
   std::vector<std::int64_t> shape = held.local_shape, strides = held.strides;
   if (strides.empty()) {
     shape = {static_cast<std::int64_t>(held.elements.size())};
@@ -34,19 +60,29 @@ HeldMemory::HeldMemory(const Held& held) : held_(&held), size_(size_of(held.dtyp
   }
   constexpr std::size_t guard = 16; // bytes behind the last element that nobody may touch
   bytes_.assign(end + guard, poison);
+  if (gpus_) {
+    on_gpu_ = {gpus_->allocate(bytes_.size()), [gpus = gpus_](std::byte* memory) { gpus->release(memory); }};
+    gpus_->write(on_gpu_.get(), bytes_);
+  }
 }
 
-void HeldMemory::store(const std::vector<Values>& tensors) {
+void HeldMemory::store(const std::vector<Values>& tensors, std::optional<void*> stream) {
   for (std::size_t i = 0; i < at_.size(); ++i) {
     const Place& place = held_->elements[i];
     if (place.tensor != Place::padding)
       std::memcpy(bytes_.data() + at_[i], &tensors[place.tensor].bits[place.flat], size_); // little-endian
   }
+  if (on_gpu_ && stream)
+    gpus_->queue_write(*stream, on_gpu_.get(), bytes_);
+  else if (on_gpu_)
+    gpus_->write(on_gpu_.get(), bytes_);
 }
 
 void HeldMemory::scribble() {
   for (std::byte& byte : bytes_)
     byte ^= std::byte{0x5A};
+  if (on_gpu_)
+    gpus_->write(on_gpu_.get(), bytes_);
 }
 
 std::string HeldMemory::compare(const std::vector<Values>& tensors) const {
@@ -84,6 +120,9 @@ Session::Session(const Scenario& scenario, const std::vector<std::string>& overr
   for (const auto& [name, text] : scenario.files)
     folder_.write(name, text);
   overrides_ = inproc_overrides();
+  if (trainer_gpus())
+    overrides_.push_back(std::getenv("DELTAWIRE_TEST_GPU") == std::string("host") ? "actors.snapshotter.tier=host"
+                                                                                  : "actors.snapshotter.tier=device");
   overrides_.insert(overrides_.end(), overrides.begin(), overrides.end());
   for (std::uint32_t r = 0; r < scenario.ranks.size(); ++r) {
     TrainerOptions options;
@@ -95,8 +134,13 @@ Session::Session(const Scenario& scenario, const std::vector<std::string>& overr
                                scenario.rank_settings[r].end());
     publishers_.push_back(Publisher::open(topology_, std::move(options)));
     auto& memories = rank_memory_.emplace_back();
+    streams_.emplace_back();
     for (const Held& held : scenario.ranks[r]) {
-      memories.emplace_back(held);
+      // An empty shard has no memory; the facade gets null for it.
+      const bool gpu = on_gpu(memories.size()) && !held.elements.empty();
+      memories.emplace_back(held, gpu ? trainer_gpus() : nullptr);
+      if (gpu && !streams_.back())
+        streams_.back() = r % 2 == 0 ? trainer_gpus()->make_stream() : nullptr;
       const void* data = held.elements.empty() ? nullptr : memories.back().data();
       Tensor tensor{held.parameter, held.dtype, held.full_shape, data, held.strides};
       if (held.flat) {
@@ -193,12 +237,12 @@ void Session::bind_and_start(std::size_t w) {
 }
 
 void Session::publish(const std::vector<Values>& tensors, std::uint64_t step) {
-  for (auto& memories : rank_memory_)
-    for (HeldMemory& memory : memories)
-      memory.store(tensors);
+  for (std::size_t r = 0; r < rank_memory_.size(); ++r)
+    for (HeldMemory& memory : rank_memory_[r])
+      memory.store(tensors, streams_[r]);
   auto& tickets = tickets_.emplace_back();
-  for (Publisher& publisher : publishers_)
-    tickets.push_back(publisher.publish(step));
+  for (std::size_t r = 0; r < publishers_.size(); ++r)
+    tickets.push_back(publishers_[r].publish(step, {.after = streams_[r]}));
   for (std::size_t r = 0; r < tickets.size(); ++r) {
     tickets[r].captured();
     for (HeldMemory& memory : rank_memory_[r])

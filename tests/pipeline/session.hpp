@@ -2,8 +2,13 @@
 //
 // Used by one thread; what waits for others (connect, start, close) runs on a thread a member. Trainer memory is
 // scribbled over as soon as captured() says that it may change, worker memory is poisoned before it is bound.
+//
+// With DELTAWIRE_TEST_GPU in the environment the trainers' memory is an emulated GPU's: "device" (snapshots too),
+// "host" (snapshots on the host) or "mixed" (every other parameter, snapshots where they fit). What a publish() sends
+// is then written late, on a stream that the publish is told of.
 #pragma once
 
+#include "gpu/emulated_gpus.hpp"
 #include "scenario.hpp"
 #include "unit/scratch_folder.hpp"
 
@@ -21,11 +26,15 @@ inline constexpr std::byte poison{0xFF};
 /// Memory of one Held, with what is known of it.
 class HeldMemory {
 public:
-  explicit HeldMemory(const Held& held);
+  /// `gpus`: it is of the first of these.
+  explicit HeldMemory(const Held& held, std::shared_ptr<EmulatedGpus> gpus = nullptr);
 
-  [[nodiscard]] std::byte* data() { return bytes_.data() + static_cast<std::size_t>(held_->offset) * size_; }
-  /// Writes every element that is not padding.
-  void store(const std::vector<Values>& tensors);
+  [[nodiscard]] bool on_gpu() const { return on_gpu_ != nullptr; }
+  [[nodiscard]] std::byte* data() {
+    return (on_gpu_ ? on_gpu_.get() : bytes_.data()) + static_cast<std::size_t>(held_->offset) * size_;
+  }
+  /// Writes every element that is not padding; of a GPU's memory, on this stream where there is one.
+  void store(const std::vector<Values>& tensors, std::optional<void*> stream = {});
   void scribble();
   /// Empty, or what differs first: each element from the tensors, everything else poison.
   [[nodiscard]] std::string compare(const std::vector<Values>& tensors) const;
@@ -34,8 +43,10 @@ public:
 private:
   const Held* held_;
   std::size_t size_;
-  std::vector<std::byte> bytes_;
-  std::vector<std::size_t> at_; ///< byte offset of each element
+  std::vector<std::byte> bytes_; ///< what it holds
+  std::vector<std::size_t> at_;  ///< byte offset of each element
+  std::shared_ptr<EmulatedGpus> gpus_;
+  std::shared_ptr<std::byte> on_gpu_; ///< where it is, if it is a GPU's
 };
 
 class Session {
@@ -94,6 +105,7 @@ private:
   std::set<std::size_t> polled_;
   std::vector<Subscriber> replaced_;
   std::vector<std::vector<HeldMemory>> rank_memory_;
+  std::vector<std::optional<void*>> streams_; ///< by rank, where it has memory on a GPU
   std::vector<std::vector<HeldMemory>> worker_memory_;
   std::vector<Publisher> publishers_;
   std::vector<Subscriber> subscribers_;
@@ -106,6 +118,9 @@ void apply(std::vector<Values>& tensors, const std::vector<Edit>& edits);
 
 /// Two ranks with half of `w` each, `replicas` workers with all of it.
 [[nodiscard]] Scenario two_ranks(std::size_t elements = 8, std::size_t replicas = 2);
+
+/// Those that this run's trainers have their memory on; null: on the host.
+[[nodiscard]] std::shared_ptr<EmulatedGpus> trainer_gpus();
 
 /// Overrides that keep a session within this process, at an address of its own.
 [[nodiscard]] std::vector<std::string> inproc_overrides();

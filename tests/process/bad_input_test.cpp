@@ -159,7 +159,7 @@ TEST_CASE("an unknown key of the topology is named with file and line") {
 
 TEST_CASE("a key that this version lacks is refused, not ignored") {
   Case c;
-  (void)c.scratch.write("small.toml", std::string(small_topology) + "[actors]\nsnapshotter = { tier = \"device\" }\n");
+  (void)c.scratch.write("small.toml", std::string(small_topology) + "[actors]\nsnapshotter = { tier = \"pinned\" }\n");
   REQUIRE_REFUSED(c.replay(), 2, c.topology, "actors.snapshotter.tier", "not supported yet");
 }
 

@@ -412,6 +412,8 @@ TEST_CASE("remarks tell which cap binds and where stages wait for each other") {
   CHECK(mentions(remarks({"--set", "actors.differ.chunk=1GiB"}), "a chunk is at most 256MiB"));
   CHECK(mentions(remarks({"--set", "actors.differ.inflight=30MiB"}), "room for 1 of the 4 chunks"));
   CHECK_FALSE(mentions(remarks({}), "room for"));
+  CHECK(mentions(remarks({"--set", "actors.snapshotter.tier=device"}), "each of the 2 Differs takes"));
+  CHECK_FALSE(mentions(remarks({}), "actors.snapshotter.tier"));
   CHECK(mentions(remarks({"--set", "actors.differ.chunk=32MiB"}), "gathered one by one"));
   CHECK_FALSE(mentions(remarks({}), "gathered one by one")); // the defaults go together
   CHECK(mentions(remarks({"--set", "actors.flush_bucket.cap=10MiB"}), "the gather waits for the workers"));

@@ -81,7 +81,8 @@ const std::vector<Example> examples{
   {"update.busy", "", R"("fold")", "", "pipeline/faults_test.cpp", "with busy = fold a publish does not wait"},
   {"update.quorum", "", "1", "", "pipeline/faults_test.cpp",
    "a quorum that is not reached undoes the update everywhere"},
-  {"actors.snapshotter.tier", "", "", "", "", ""},
+  {"actors.snapshotter.tier", "", R"("device")", "", "pipeline/gpu_test.cpp",
+   "snapshots go where the tier says, or where there is room, and a line says where"},
   {"actors.snapshotter.log", "", "7", "", "pipeline/faults_test.cpp",
    "logs that were cut short make a catch-up bring all values"},
   {"actors.differ.count", "", "7", "", "process/plan_test.cpp", "a real run has the actors of the plan"},
@@ -224,7 +225,7 @@ TEST_CASE("a key that can be set to one thing only says the same whatever it is 
       CHECK(meaning_with(tables_of(key).front(), line(key, fmt::format("\"{}\"", choice))) ==
             meaning_with(tables_of(key).front(), ""));
   }
-  CHECK(found == std::vector<std::string>{"actors.snapshotter.tier", "actors.applier.overflow"});
+  CHECK(found == std::vector<std::string>{"actors.applier.overflow"});
 }
 
 TEST_CASE("defaults are what a file without the key means") {

@@ -229,37 +229,33 @@ TEST_CASE("what the design has for later is refused as not supported yet") {
     const char* text;
     const char* error;
   };
-  for (
-    const Case& c : {
-      Case{"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
-           "t.toml:4: worker.map.on: not supported yet: `on` belongs to a placement, and holds for all maps of its "
-           "parameter"},
-      {"[actors]\nsnapshotter.tier = \"pinned\"",
-       "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\" or \"host\" (snapshots are in "
-       "the host's pageable memory)"},
-      {"[actors]\nsnapshotter.tier = \"device\"",
-       "t.toml:2: actors.snapshotter.tier: \"device\" is not supported yet; use \"auto\" or \"host\" (snapshots are in "
-       "the host's pageable memory)"},
-      {"[actors.differ]\naffinity = [2, 3]",
-       "t.toml:2: actors.differ.affinity: not supported yet: Differs run where the system schedules them"},
-      {"[actors]\ngather_queue = { transport = \"nccl\" }",
-       "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" "
-       "or \"shm\" (trainers' changes are in host memory and go over tcp)"},
-      {"[actors]\nsender = { transport = \"cuda-ipc\" }",
-       "t.toml:2: actors.sender.transport: \"cuda-ipc\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" or "
-       "\"shm\" (workers' weights are in host memory)"},
-      {"[actors]\nflush_bucket = { compression = \"lz4\" }",
-       "t.toml:2: actors.flush_bucket.compression: \"lz4\" is not supported yet; use \"none\" or \"zstd\" (zstd is "
-       "the one compressor)"},
+  for (const Case& c : {
+         Case{"[[worker.map]]\nparameter = \"*\"\nshard = []\non = { pp = [0] }",
+              "t.toml:4: worker.map.on: not supported yet: `on` belongs to a placement, and holds for all maps of its "
+              "parameter"},
+         {"[actors]\nsnapshotter.tier = \"pinned\"",
+          "t.toml:2: actors.snapshotter.tier: \"pinned\" is not supported yet; use \"auto\", \"host\" or \"device\" "
+          "(snapshots are in the host's pageable memory, or in the GPU's)"},
+         {"[actors.differ]\naffinity = [2, 3]",
+          "t.toml:2: actors.differ.affinity: not supported yet: Differs run where the system schedules them"},
+         {"[actors]\ngather_queue = { transport = \"nccl\" }",
+          "t.toml:2: actors.gather_queue.transport: \"nccl\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" "
+          "or \"shm\" (trainers' changes are in host memory and go over tcp)"},
+         {"[actors]\nsender = { transport = \"cuda-ipc\" }",
+          "t.toml:2: actors.sender.transport: \"cuda-ipc\" is not supported yet; use \"auto\", \"inproc\", \"tcp\" or "
+          "\"shm\" (workers' weights are in host memory)"},
+         {"[actors]\nflush_bucket = { compression = \"lz4\" }",
+          "t.toml:2: actors.flush_bucket.compression: \"lz4\" is not supported yet; use \"none\" or \"zstd\" (zstd is "
+          "the one compressor)"},
 #ifndef DELTAWIRE_HAS_ZSTD
-      {"[actors]\nflush_bucket = { compression = \"zstd\" }",
-       "t.toml:2: actors.flush_bucket.compression: this deltawire was built without zstd: build it where "
-       "libzstd-dev is installed, or use \"none\""},
+         {"[actors]\nflush_bucket = { compression = \"zstd\" }",
+          "t.toml:2: actors.flush_bucket.compression: this deltawire was built without zstd: build it where "
+          "libzstd-dev is installed, or use \"none\""},
 #endif
-      {"[actors]\napplier = { overflow = \"in-place\" }",
-       "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\" (an update that does "
-       "not fit actors.applier.stage is refused)"},
-    }) {
+         {"[actors]\napplier = { overflow = \"in-place\" }",
+          "t.toml:2: actors.applier.overflow: \"in-place\" is not supported yet; use \"fail\" (an update that does "
+          "not fit actors.applier.stage is refused)"},
+       }) {
     CAPTURE(c.text);
     CHECK(errors_of(c.text) == c.error);
     auto loaded = load_text(c.text);

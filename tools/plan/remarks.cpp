@@ -1,10 +1,12 @@
 #include "remarks.hpp"
 
 #include "config/address.hpp"
+#include "delta/gpu_ranges.hpp"
 #include "delta/piece.hpp"
 #include "graph.hpp"
 #include "memory.hpp"
 #include "sync/chunks.hpp"
+#include "telemetry/updates.hpp"
 
 #include <algorithm>
 #include <array>
@@ -54,6 +56,7 @@ public:
     flushes();
     stage();
     window();
+    snapshots();
     return std::move(lines_);
   }
 
@@ -167,6 +170,16 @@ private:
       return;
     say("A window holds whole parameters: the largest has {}, more than actors.gather_queue.window ({}).",
         cap_text(coverage_->largest_parameter), cap_text(actors_.gather_queue.window));
+  }
+
+  void snapshots() {
+    if (actors_.snapshotter.tier != config::Tier::device)
+      return;
+    say(
+      "Snapshots of parameters on a GPU are in its memory (actors.snapshotter.tier), and each of the {} Differs takes "
+      "{} of it, and of pinned memory, besides copies of chunks. Where parameters are a plan does not know: it counts "
+      "all snapshots as the host's.",
+      actors_.differ.count, telemetry::bytes_text(delta::GpuRanges::buffer_bytes({})));
   }
 
   [[nodiscard]] std::uint64_t most_encoded_by_a_rank() const {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -228,6 +229,11 @@ TEST_CASE("report makes a page of a run and its traces, and names the key that d
   CHECK(refused.status == 2);
   CHECK_THAT(refused.err, Catch::Matchers::Contains("bad.json: updates[0].version: is missing"));
   CHECK(run_command({"report", scratch.path("run.json"), "-o", scratch.path("no/such/folder.html")}).status == 4);
+  const Ended nothing = run_command(
+    {"report", scratch.write("empty.json", R"({"updates": [], "verified": true})"), "-o", scratch.path("bad.html")});
+  CHECK(nothing.status == 2);
+  CHECK_THAT(nothing.err, Catch::Matchers::Contains("empty.json: updates: is empty"));
+  CHECK_FALSE(std::filesystem::exists(scratch.path("bad.html")));
 }
 
 TEST_CASE("every arrow of a trace that leaves a span enters one, in whichever process") {

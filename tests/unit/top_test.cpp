@@ -138,7 +138,12 @@ TEST_CASE("a page holds the run's figures, what is worth a look, and nothing fro
   CHECK_THAT(html, contains("80.0 % busy, 20.0 % blocked")); // busy comes first where both are
   for (const char* outside : {"<script", "http://", "https://", "url(", "@import"})
     CHECK(html.find(outside) == std::string::npos);
-  CHECK(page("none", Run{}, {}).find("</html>") != std::string::npos); // a run that never got to an update
+
+  const auto nothing = parse_run(R"({"updates": [], "verified": false})"); // a run that never got to an update
+  REQUIRE(nothing);
+  const std::string bare = page("none", *nothing, {});
+  CHECK_THAT(bare, contains("nothing was done") && contains("</html>"));
+  CHECK(bare.find("verified") == std::string::npos);
 }
 
 TEST_CASE("a report or trace that does not fit is refused by key") {
@@ -149,13 +154,20 @@ TEST_CASE("a report or trace that does not fit is refused by key") {
     return run ? std::string("accepted") : run.error().message;
   };
   CHECK(broken("\"diff\": 0.001", "\"diff\": \"1\"") ==
-        "updates[1].phase_s.diff: must be a number from 0 on, not string");
+        "updates[1].phase_s.diff: must be a number from 0 on, not \"1\"");
+  CHECK(broken("\"committed_s\": 0.002", "\"committed_s\": -5") ==
+        "updates[1].committed_s: must be a number from 0 on, not -5");
+  CHECK(broken("\"kind\": \"delta\"", "\"kind\": [1]") == "updates[1].kind: must be a string, not array");
+  CHECK(broken("\"pause_s\": 0.0005", "\"pause_s\": \"" + std::string(50, 'x') + "\"") ==
+        "updates[1].pause_s: must be a number from 0 on, not string");
   CHECK(broken("\"gather\": 0.001, ", "") == "updates[1].phase_s.gather: is missing");
   CHECK(broken("\"wire_bytes\": 100", "\"wire_bytes\": -1") ==
-        "updates[1].wire_bytes: must be a number from 0 on, without a fraction, not number");
+        "updates[1].wire_bytes: must be a number from 0 on, without a fraction, not -1");
   CHECK(broken("\"digest_ok\": false", "\"digest_ok\": 0") ==
-        "updates[1].workers[0].digest_ok: must be true or false, not number");
+        "updates[1].workers[0].digest_ok: must be true or false, not 0");
   CHECK(broken("\"verified\": true", "\"verify\": true") == "verified: is missing");
+  CHECK(parse_run(R"({"updates": [], "verified": true})").error().message ==
+        "updates: is empty, and verified is true: a run without an update has proven nothing");
   CHECK(parse_run("[]").error().message == "the document: must be an object, not array");
   CHECK(parse_run("{").error().message == "is no JSON");
   CHECK(parse_trace(R"({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "args": {}}]})").error().message ==

@@ -112,6 +112,9 @@ std::string tiles(const Run& run) {
   }
   const auto sent = of_deltas(run, [](const Update& u) { return static_cast<double>(u.wire_bytes); });
   std::string out = "<div class=\"tiles\">\n";
+  if (run.updates.empty())
+    return out + tile("nothing was done", "the run ended before its first update; its messages say why", "bad") +
+           "</div>\n";
   out += run.verified ? tile("verified", "every version on every worker, bit for bit", "ok")
                       : tile("not verified", "see the messages of the run", "bad");
   out += tile(fmt::format("{}", run.updates.size()),
@@ -506,8 +509,9 @@ std::string page(const std::string& title, const Run& run, const std::vector<Spa
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0} - deltawire"
            "</title>\n<style>{1}</style></head>\n<body><main>\n<h1>deltawire run</h1><p class=\"sub\">{0}</p>\n",
            escaped(title), style) +
-         tiles(run) + warnings(run) + steps(run) + where_time_went(run) + lag(run) +
-         where_actors_time_went(run, spans) + pipeline(spans) + table(run) + "</main></body></html>\n";
+         tiles(run) + warnings(run) + (run.updates.empty() ? "" : steps(run)) + where_time_went(run) + lag(run) +
+         where_actors_time_went(run, spans) + pipeline(spans) + (run.updates.empty() ? "" : table(run)) +
+         "</main></body></html>\n";
 }
 
 } // namespace deltawire::report

@@ -15,12 +15,21 @@ namespace deltawire::report {
 namespace {
 
 Result<std::string> read(const std::string& path) {
+  const auto failed = [&](int error) {
+    return fail(Code::invalid_input, "{}: cannot be read: {}", path, std::strerror(error == 0 ? EIO : error));
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return fail(Code::invalid_input, "{}: is a directory; name the file", path);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || std::filesystem::is_directory(path))
-    return fail(Code::invalid_input, "{}: cannot be read: {}", path, std::strerror(errno == 0 ? EIO : errno));
-  return text;
+  if (!file)
+    return failed(errno);
+  try { // an iterator's read that fails throws, whatever the stream's exceptions
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  } catch (const std::ios_base::failure&) {
+    return failed(errno);
+  }
 }
 
 /// Reads and parses; failures name the file.

@@ -83,7 +83,14 @@ public:
 
 private:
   void refuse(const std::string& wanted) const {
-    complain(key_.empty() ? "the document" : key_, "must be " + wanted + ", not " + value_->type_name());
+    complain(key_.empty() ? "the document" : key_, "must be " + wanted + ", not " + shown());
+  }
+  /// The value itself where it is short; of containers, and of text that fills lines, the kind.
+  [[nodiscard]] std::string shown() const {
+    constexpr std::size_t longest = 40;
+    const std::string text =
+      value_->is_structured() ? "" : value_->dump(-1, ' ', false, json::error_handler_t::replace);
+    return text.empty() || text.size() > longest ? value_->type_name() : text;
   }
   void complain(const std::string& key, const std::string& what) const {
     if (!*failure_)
@@ -146,6 +153,9 @@ Result<Run> parse_run(std::string_view text) {
     run.updates.push_back(read_update(update));
   if (failure)
     return tl::make_unexpected(*failure);
+  if (run.verified && run.updates.empty())
+    return fail(Code::invalid_input,
+                "updates: is empty, and verified is true: a run without an update has proven nothing");
   return run;
 }
 

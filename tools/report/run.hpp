@@ -38,8 +38,8 @@ struct Run {
   bool verified = false;
 };
 
-/// Fails with Code::invalid_input naming the key that is missing or has another type, e.g. "updates[2].phase_s.diff",
-/// or the byte where the text is no JSON.
+/// Fails with Code::invalid_input naming the key that is missing or has another type or value, e.g.
+/// "updates[2].phase_s.diff", on text that is no JSON, and on a run that claims to be verified without an update.
 [[nodiscard]] Result<Run> parse_run(std::string_view text);
 
 /// A span of a trace file, in nanoseconds since the Unix epoch.

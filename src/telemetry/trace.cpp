@@ -5,10 +5,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace deltawire::telemetry {
 
@@ -22,6 +27,22 @@ std::string quoted(const std::string& text) {
 /// Rounded down, as whatever else happens within it: what came before stays before, and what held still holds.
 std::int64_t microseconds(std::int64_t ns) {
   return ns / 1000 - (ns % 1000 < 0 ? 1 : 0);
+}
+
+/// 0, or the system's reason why no file can be written at the path. What is there keeps its content; nothing new
+/// stays.
+int why_not_writable(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+    return ::access(path.c_str(), W_OK) == 0 ? 0 : errno; // opening a pipe would wait for its reader
+  const bool made = ::lstat(path.c_str(), &found) != 0;
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (made ? O_EXCL : 0), 0666);
+  if (descriptor < 0)
+    return errno == EEXIST ? 0 : errno; // somebody else's by now
+  ::close(descriptor);
+  if (made)
+    ::unlink(path.c_str());
+  return 0;
 }
 
 } // namespace
@@ -107,6 +128,14 @@ std::vector<std::uint32_t> Recorder::rows_of(const std::vector<Span>& spans, con
   return rows;
 }
 
+void Recorder::in_session(std::uint64_t session) {
+  if (!enabled_)
+    return;
+  const std::lock_guard lock{mutex_};
+  if (sessions_.size() < most_sessions && std::find(sessions_.begin(), sessions_.end(), session) == sessions_.end())
+    sessions_.push_back(session);
+}
+
 std::size_t Recorder::recorded() const {
   const std::lock_guard lock{mutex_};
   return spans_.size();
@@ -123,6 +152,7 @@ std::string Recorder::json() const {
   std::vector<Count> counts;
   std::vector<std::string> lanes;
   std::vector<std::string> names;
+  std::vector<std::uint64_t> sessions;
   std::uint64_t lost = 0;
   {
     const std::lock_guard lock{mutex_};
@@ -130,6 +160,7 @@ std::string Recorder::json() const {
     counts = counts_;
     lanes = lanes_.texts;
     names = names_.texts;
+    sessions = sessions_;
     lost = dropped_;
   }
   std::transform(lanes.begin(), lanes.end(), lanes.begin(), quoted);
@@ -176,8 +207,34 @@ std::string Recorder::json() const {
     fmt::format_to(out, R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", pid_, names[count.name],
                    count.at_us, count.value);
   }
-  fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{}}}}}\n", lost);
+  fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{},\"sessions\":[", lost);
+  for (std::size_t i = 0; i < sessions.size(); ++i)
+    fmt::format_to(out, "{}\"{}\"", i == 0 ? "" : ",", session_text(sessions[i]));
+  text += "]}}\n";
   return text;
+}
+
+std::string trace_path(const std::string& trace, const std::string& process) {
+  if (process == "rank 0")
+    return trace;
+  const std::filesystem::path path(trace);
+  std::string suffix = process;
+  std::erase(suffix, ' ');
+  std::filesystem::path named = path;
+  named.replace_filename(path.stem().string() + "-" + suffix + path.extension().string());
+  return named.string();
+}
+
+Result<void> check_trace_path(const std::string& trace, const std::string& process) {
+  const std::string path = trace_path(trace, process);
+  if (const int error = why_not_writable(path); error != 0)
+    return fail(Code::output_failed, "telemetry.trace: {}: the trace of {} cannot be written there: {}", path, process,
+                std::strerror(error));
+  return {};
+}
+
+std::string session_text(std::uint64_t session) {
+  return fmt::format("{:016x}", session);
 }
 
 Result<void> Recorder::write(const std::string& path) const {
@@ -185,7 +242,7 @@ Result<void> Recorder::write(const std::string& path) const {
     return {};
   const std::string text = json();
   const auto failed = [&] {
-    return fail(Code::output_failed, "{}: the trace could not be written: {}", path,
+    return fail(Code::output_failed, "telemetry.trace: {}: the trace could not be written: {}", path,
                 std::strerror(errno == 0 ? EIO : errno));
   };
   errno = 0;

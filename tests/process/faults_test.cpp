@@ -233,7 +233,7 @@ TEST_CASE("a disk that fills up under the dumps is an output error that names th
     ended = run_command(arguments);
     CAPTURE(processes, ended.err);
     CHECK(ended.status == 4);
-    CHECK_THAT(ended.err, Contains("worker-0.safetensors"));
+    CHECK_THAT(ended.err, Contains("--dump: ") && Contains("worker-0.safetensors"));
     CHECK_FALSE(std::filesystem::exists(scratch.path("dumps/worker-0.safetensors"))); // not half a file
   }
   ::setrlimit(RLIMIT_FSIZE, &before);

@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 #include "random.hpp"
+#include "tools/replay/memory_speed.hpp"
 #include "tools/replay/record.hpp"
 #include "tools/replay/shard_copy.hpp"
 #include "tools/replay/table.hpp"
@@ -54,6 +55,20 @@ void note_good_run(Record& record) {
 }
 
 } // namespace
+
+TEST_CASE("the speed of memory is of arrays as large as the parameters, within bounds") {
+  constexpr std::uint64_t mib = 1u << 20;
+  for (const auto& [asked, got] :
+       {std::pair{std::uint64_t{0}, mib}, {3 * mib + 1, 3 * mib + 1}, {1000 * mib, 64 * mib}}) {
+    const MemorySpeed speed = measure_memory_speed(asked);
+    CHECK(speed.array_bytes == got);
+    CHECK(speed.cores >= 1);
+    CHECK(speed.compare > 1e7); // any machine's
+    CHECK(speed.compare < 1e14);
+    CHECK(speed.copy > 1e7);
+    CHECK(speed.copy < 1e14);
+  }
+}
 
 TEST_CASE("a run is verified when every worker proved every version and every digest is right") {
   Record record(2, 2);

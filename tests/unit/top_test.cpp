@@ -124,11 +124,11 @@ TEST_CASE("a page holds the run's figures, what is worth a look, and nothing fro
     {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1200.5, "dur": 50.0, "args": {"version": 2}},
     {"ph": "C", "pid": 1, "name": "held", "ts": 1000.5, "args": {"bytes": 5}}]})");
   REQUIRE(spans);
-  REQUIRE(spans->size() == 3);
-  CHECK(spans->front().lane == "rank 0: differ 0");
-  CHECK(spans->front().begin_ns == 1'000'500);
-  CHECK(spans->front().end_ns == 1'150'500);
-  const std::string html = page("run <1>", *run, *spans);
+  REQUIRE(spans->spans.size() == 3);
+  CHECK(spans->spans.front().lane == "rank 0: differ 0");
+  CHECK(spans->spans.front().begin_ns == 1'000'500);
+  CHECK(spans->spans.front().end_ns == 1'150'500);
+  const std::string html = page("run <1>", *run, spans->spans);
   CHECK_THAT(html, contains("run &lt;1&gt;"));
   CHECK_THAT(html, contains("2.00 %</b>"));
   CHECK_THAT(html, contains("a &amp; b"));
@@ -144,6 +144,37 @@ TEST_CASE("a page holds the run's figures, what is worth a look, and nothing fro
   const std::string bare = page("none", *nothing, {});
   CHECK_THAT(bare, contains("nothing was done") && contains("</html>"));
   CHECK(bare.find("verified") == std::string::npos);
+}
+
+TEST_CASE("times are held against what memory alone would take, where the report has its speed") {
+  const auto plain = parse_run(run_text);
+  REQUIRE(plain);
+  const std::string without = page("run", *plain, {});
+  CHECK_THAT(without, contains("Where time went against the limit") && contains("No limit to hold this against"));
+  CHECK(without.find("dark line") == std::string::npos);
+
+  std::string text = run_text;
+  text.insert(text.rfind('}'), R"(, "session": "00000000000000ff", "parameter_bytes": 4000, "snapshot_bytes": 2000,
+    "machine": {"cores": 2, "compare_bytes_per_s": 1e9, "copy_bytes_per_s": 5e8, "array_bytes": 1048576})");
+  const auto run = parse_run(text);
+  REQUIRE(run);
+  CHECK(run->session == "00000000000000ff");
+  const std::string html = page("run", *run, {});
+  // Of the delta: (4000 + 2000) / 2 bytes compared in 3 us; 2 % of 2000 bytes written on each side, 0.08 us each; 100
+  // bytes sent in 0.2 us.
+  CHECK_THAT(html, contains("The limit (the dark line), 3.36 us,") && contains("all 2 cores over arrays of 1.00 MiB"));
+  CHECK_THAT(html, contains("1.00 ms (50 %), limit 3.08 us</text>")); // diff
+  CHECK_THAT(html, contains("1.00 ms (50 %), limit 0.20 us</text>")); // send
+  CHECK_THAT(html, contains("1.00 ms (50 %), limit 0.08 us</text>")); // commit
+  CHECK_THAT(html, contains("took 595 times its limit"));             // 2 ms
+  CHECK_THAT(html,
+             contains("gather 1.00 ms, assemble 1.00 ms, stage 1.00 ms, commit 1000 us, send 1000 us, diff 997 us"));
+  CHECK_THAT(html,
+             contains("<td>2.00 ms</td><td>595</td>") && contains("<td>4.00 ms</td><td>-</td>")); // a delta, a seed
+  CHECK(html.find("No limit") == std::string::npos);
+
+  text.replace(text.find("5e8"), 3, "0.0");
+  CHECK(parse_run(text).error().message == "machine.copy_bytes_per_s: must be a number above 0, not 0.0");
 }
 
 TEST_CASE("a report or trace that does not fit is refused by key") {

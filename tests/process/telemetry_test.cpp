@@ -181,6 +181,25 @@ TEST_CASE("of several processes each serves at a port of its own, and a port tha
 
   const TakenPort taken;
   const std::string named = "127.0.0.1:" + std::to_string(taken.port());
+  for (const auto& [index, process] : {std::pair{0, "trainer rank 0"}, {3, "trainer rank 3"}, {5, "worker 1"}}) {
+    const Ended late = run_command(replay_of_trace(
+      2, {"--processes", "--set", "telemetry.prometheus=127.0.0.1:" + std::to_string(taken.port() - index)}));
+    INFO(late.err);
+    CHECK(late.status == 3);
+    CHECK_THAT(late.err, Catch::Matchers::StartsWith("deltawire: " + std::string(process) + ": telemetry.prometheus: " +
+                                                     named + ": address in use: another process listens there"));
+    CHECK(late.out.empty()); // nobody had started: else there would be a line of who serves metrics, before this one
+  }
+  const Ended past = run_command(replay_of_trace(2, {"--processes", "--set", "telemetry.prometheus=127.0.0.1:65532"}));
+  CHECK(past.status == 2);
+  CHECK_THAT(past.err, Catch::Matchers::StartsWith("deltawire: worker 0: telemetry.prometheus: 127.0.0.1:65532: ") &&
+                         Catch::Matchers::Contains("port 65536, past 65535"));
+  const std::string master = "127.0.0.1:" + std::to_string(base + 2);
+  const Ended own =
+    run_command(replay_of_trace(2, {"--processes", "--set", address, "--set", "transport.master=" + master}));
+  CHECK(own.status == 3);
+  CHECK_THAT(own.err, Catch::Matchers::Contains("trainer rank 2: telemetry.prometheus: " + master +
+                                                ": the root listens there (transport.master)"));
   const Ended refused = run_command(replay_of_trace(2, {"--set", "telemetry.prometheus=" + named}));
   CHECK(refused.status == 3);
   CHECK_THAT(refused.err, Catch::Matchers::Contains("telemetry.prometheus: " + named + ": address in use"));

@@ -6,6 +6,7 @@
 #include "processes.hpp"
 #include "report.hpp"
 #include "table.hpp"
+#include "telemetry/endpoint.hpp"
 #include "telemetry/trace.hpp"
 #include "threads.hpp"
 
@@ -174,6 +175,32 @@ Result<config::Address> master_address(const config::Topology& topology) {
   return config::master_from_environment(topology, environment);
 }
 
+/// Finds out now, and in words that name the process, where one of them could not serve its metrics: what a child says
+/// comes after all have started. The root listens at `master` already.
+Result<void> check_metrics_ports(const Sides& sides, const std::string& master) {
+  const std::string& prometheus = sides.topology.telemetry.prometheus;
+  if (prometheus.empty() || !telemetry::can_serve())
+    return {};
+  for (std::uint32_t index = 0; index < sides.ranks() + sides.workers(); ++index) {
+    const Peer peer =
+      index < sides.ranks() ? Peer{Peer::Side::trainer, index} : Peer{Peer::Side::worker, index - sides.ranks()};
+    const auto refused = [&](const Failure& failure) {
+      return fail(failure.code,
+                  "{}: {} (rank r serves at the port and r, worker w at the port, the number of ranks and w)",
+                  to_string(peer), failure.message);
+    };
+    const auto address = config::metrics_address(prometheus, index);
+    if (!address)
+      return refused(address.error());
+    if (config::to_string(*address) == master)
+      return refused({Code::address_in_use,
+                      fmt::format("telemetry.prometheus: {}: the root listens there (transport.master)", master)});
+    if (const auto free = ListeningSocket::open(*address, "telemetry.prometheus"); !free)
+      return refused(free.error());
+  }
+  return {};
+}
+
 Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& prepared, Record& record,
                                  Progress& progress) {
   auto address = master_address(prepared.sides->topology);
@@ -190,6 +217,8 @@ Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& p
   auto socket = ListeningSocket::open(*address);
   if (!socket)
     return pass_on(std::move(socket));
+  if (auto free = check_metrics_ports(*prepared.sides, socket->address()); !free)
+    return free;
   ReplayOptions bound = options;
   bound.overrides.push_back(fmt::format("transport.master=\"{}\"", socket->address()));
   std::vector<ChildProcess> children;

@@ -20,7 +20,7 @@ namespace deltawire::telemetry {
 namespace {
 
 /// A JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -163,30 +163,36 @@ std::string Recorder::json() const {
     sessions = sessions_;
     lost = dropped_;
   }
-  std::transform(lanes.begin(), lanes.end(), lanes.begin(), quoted);
-  std::transform(names.begin(), names.end(), names.begin(), quoted);
+  std::transform(names.begin(), names.end(), names.begin(), json_string);
 
   std::string text = "{\"traceEvents\":[\n";
   auto out = std::back_inserter(text);
-  fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_, quoted(process_));
+  fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_,
+                 json_string(process_));
   std::stable_sort(counts.begin(), counts.end(), [](const Count& a, const Count& b) { return a.at_us < b.at_us; });
   const std::vector<std::size_t> order = by_time(spans);
   const std::vector<std::uint32_t> rows = rows_of(spans, order, lanes.size());
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> threads; // (row, lane): first rows come first
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> threads; // (lane, row): rows of a lane side by side
   for (std::uint32_t lane = 0; lane < lanes.size(); ++lane)
-    threads.emplace(std::pair(0u, lane), 0);
+    threads.emplace(std::pair(lane, 0u), 0);
   for (std::size_t i = 0; i < spans.size(); ++i)
-    threads.emplace(std::pair(rows[i], spans[i].lane), 0);
+    threads.emplace(std::pair(spans[i].lane, rows[i]), 0);
   std::size_t thread = 0;
   for (auto& [place, number] : threads) {
     number = ++thread;
     text += ",\n";
-    fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, number,
-                   lanes[place.second]);
+    const auto& [lane, row] = place;
+    if (row == 0)
+      fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, number,
+                     json_string(lanes[lane]));
+    else
+      fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{},"lane":{}}}}})", pid_,
+                     number, json_string(fmt::format("{} (at the same time, {})", lanes[lane], row + 1)),
+                     json_string(lanes[lane]));
   }
   for (const std::size_t s : order) {
     const Span& span = spans[s];
-    const std::size_t tid = threads.at({rows[s], span.lane});
+    const std::size_t tid = threads.at({span.lane, rows[s]});
     text += ",\n";
     fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"name":{},"ts":{},"dur":{},"args":{{)", pid_, tid,
                    names[span.name], span.begin_us, span.end_us - span.begin_us);

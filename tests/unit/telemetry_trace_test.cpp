@@ -208,6 +208,28 @@ TEST_CASE("counters come out as counter events and count as recorded") {
   CHECK(trace.at("otherData").at("dropped_spans") == 1);
 }
 
+TEST_CASE("spans of a lane that overlap are on threads side by side, numbered, which say whose they are") {
+  Recorder recorder{"rank 0", 1};
+  for (int i = 0; i < 3; ++i)
+    recorder.span("gather \"queue\"", "gather", at(1000 * i), at(10'000 + 1000 * i));
+  recorder.span("sender", "frame", at(1), at(2));
+  const auto names = [](const Recorder& of) {
+    std::vector<std::pair<std::string, std::string>> list; // by number: the thread's, the lane's
+    const auto trace = nlohmann::json::parse(of.json());
+    for (const auto& event : trace.at("traceEvents"))
+      if (event.at("name") == "thread_name") {
+        CHECK(event.at("tid") == list.size() + 1);
+        list.emplace_back(event.at("args").at("name"), event.at("args").value("lane", "-"));
+      }
+    return list;
+  };
+  using Names = std::vector<std::pair<std::string, std::string>>;
+  CHECK(names(recorder) == Names{{"gather \"queue\"", "-"},
+                                 {"gather \"queue\" (at the same time, 2)", "gather \"queue\""},
+                                 {"gather \"queue\" (at the same time, 3)", "gather \"queue\""},
+                                 {"sender", "-"}});
+}
+
 TEST_CASE("on every thread of a trace spans nest, in the order of the file, and times are exact as doubles") {
   CAPTURE(test::seed());
   auto random = test::generator(3);

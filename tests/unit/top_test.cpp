@@ -116,16 +116,19 @@ constexpr const char* run_text = R"({"updates": [
 TEST_CASE("a page holds the run's figures, what is worth a look, and nothing from elsewhere") {
   const auto run = parse_run(run_text);
   REQUIRE(run);
-  const auto spans = parse_trace(R"({"traceEvents": [
+  const auto spans = parse_trace(R"json({"traceEvents": [
     {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "rank 0"}},
     {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "rank 0: differ 0"}},
+    {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name",
+     "args": {"name": "rank 0: differ 0 (at the same time, 2)", "lane": "rank 0: differ 0"}},
     {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1000.5, "dur": 150.0, "args": {"version": 2}},
     {"ph": "X", "pid": 1, "tid": 1, "name": "blocked", "ts": 1100.5, "dur": 100.0, "args": {}},
-    {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1200.5, "dur": 50.0, "args": {"version": 2}},
-    {"ph": "C", "pid": 1, "name": "held", "ts": 1000.5, "args": {"bytes": 5}}]})");
+    {"ph": "X", "pid": 1, "tid": 2, "name": "diff", "ts": 1200.5, "dur": 50.0, "args": {"version": 2}},
+    {"ph": "C", "pid": 1, "name": "held", "ts": 1000.5, "args": {"bytes": 5}}]})json");
   REQUIRE(spans);
   REQUIRE(spans->spans.size() == 3);
   CHECK(spans->spans.front().lane == "rank 0: differ 0");
+  CHECK(spans->spans.back().lane == "rank 0: differ 0");
   CHECK(spans->spans.front().begin_ns == 1'000'500);
   CHECK(spans->spans.front().end_ns == 1'150'500);
   const std::string html = page("run <1>", *run, spans->spans);

@@ -575,7 +575,7 @@ std::string pipeline(const std::vector<Span>& spans) {
   std::string out =
     "<section><h2>The pipeline</h2><p class=\"sub\">What each actor did, from the first comparison of a "
     "version to its last commit. Faint bars are time under way: a share being gathered, a flush on the "
-    "wire.</p>\n<div class=\"key\">";
+    "wire; where several are at the same time, they lie over each other and look darker.</p>\n<div class=\"key\">";
   for (const std::string_view phase : phases)
     out += fmt::format("<span><i style=\"background:var(--{0})\"></i>{0}</span>", phase);
   out += "<span><i style=\"background:var(--blocked)\"></i>blocked: work at hand, no byte credit</span></div>\n";

@@ -190,8 +190,10 @@ Result<Trace> parse_trace(std::string_view text) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> threads;
   for (const Place& event : root.at("traceEvents").items()) {
     const std::string phase = event.at("ph").text();
-    if (phase == "M" && event.at("name").text() == "thread_name")
-      lanes[{event.at("pid").count(), event.at("tid").count()}] = event.at("args").at("name").text();
+    if (phase == "M" && event.at("name").text() == "thread_name") {
+      const Place names = event.at("args"); // the lane's where the thread is not its first one
+      lanes[{event.at("pid").count(), event.at("tid").count()}] = names.at(names.has("lane") ? "lane" : "name").text();
+    }
     if (phase != "X")
       continue;
     Span span;

@@ -57,15 +57,9 @@ Result<std::shared_ptr<telemetry::Endpoint>> serve_metrics(const std::string& ad
                                                            std::shared_ptr<const telemetry::Registry> registry) {
   if (address.empty())
     return nullptr;
-  auto parsed = config::parse_address(address);
+  auto parsed = config::metrics_address(address, index);
   if (!parsed)
     return pass_on(std::move(parsed));
-  if (parsed->port != 0 && index > 65535u - parsed->port)
-    return fail(Code::invalid_topology,
-                "telemetry.prometheus: {}: the process of index {} would serve at port {}, past 65535", address, index,
-                parsed->port + index);
-  if (parsed->port != 0)
-    parsed->port = static_cast<std::uint16_t>(parsed->port + index);
   auto endpoint = telemetry::Endpoint::open(parsed->host, parsed->port, std::move(registry));
   if (endpoint && (*endpoint)->made())
     telemetry::log(fmt::format("metrics at http://{}/metrics", (*endpoint)->address()));

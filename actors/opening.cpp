@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <unistd.h>
 
 namespace deltawire::actors {
@@ -46,17 +45,9 @@ std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topol
     return std::make_shared<telemetry::Recorder>();
   // Ranks and workers of one process are processes of the view, too: numbers past those that the system gives.
   static std::atomic<std::int64_t> recorders{0};
+  throw_failure(telemetry::check_trace_path(topology.telemetry.trace, process));
   constexpr std::int64_t most_pids = 1 << 22;
   return std::make_shared<telemetry::Recorder>(process, ::getpid() + most_pids * recorders++);
-}
-
-std::string trace_path(const config::Topology& topology, const std::string& process) {
-  if (process.empty() || topology.telemetry.trace.empty())
-    return topology.telemetry.trace;
-  const std::filesystem::path path(topology.telemetry.trace);
-  std::filesystem::path named = path;
-  named.replace_filename(path.stem().string() + "-" + process + path.extension().string());
-  return named.string();
 }
 
 } // namespace deltawire::actors

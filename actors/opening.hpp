@@ -33,12 +33,10 @@ void require_port(const std::string& master, config::TransportKind kind, bool ad
 /// Refuses memory of a GPU: sessions read and write with the CPU. `call` as messages name it. Throws.
 void require_host_memory(const std::string& call, const void* memory);
 
-/// Enabled when the topology names a trace file.
+/// Enabled when the topology names a trace file. Throws (output_failed) where this process's could not be written: that
+/// is known before any work, not after all of it.
 [[nodiscard]] std::shared_ptr<telemetry::Recorder> make_recorder(const config::Topology& topology,
                                                                  const std::string& process);
-
-/// "trace.json" for the root, "trace-rank1.json" for the process "rank1".
-[[nodiscard]] std::string trace_path(const config::Topology& topology, const std::string& process);
 
 /// Sends a request and waits for its answer. Supervisors answer within their deadlines.
 template <class Request, class Supervisor>

@@ -512,7 +512,7 @@ void Publisher::close() {
   self.meeting.reset();
   self.setup->networks->shutdown();
   const auto traced = self.setup->recorder->write(
-    actors::trace_path(self.setup->topology, self.setup->rank == 0 ? "" : fmt::format("rank{}", self.setup->rank)));
+    telemetry::trace_path(self.setup->topology.telemetry.trace, fmt::format("rank {}", self.setup->rank)));
   self.setup->work.reset();
   self.system.reset();
   if (self.observer)

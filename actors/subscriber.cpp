@@ -225,8 +225,8 @@ void Subscriber::close() {
   }
   self.setup->status->end(); // who waits need not any more
   self.setup->networks->shutdown();
-  const auto traced =
-    self.setup->recorder->write(actors::trace_path(self.setup->topology, fmt::format("worker{}", self.setup->worker)));
+  const auto traced = self.setup->recorder->write(
+    telemetry::trace_path(self.setup->topology.telemetry.trace, fmt::format("worker {}", self.setup->worker)));
   self.system.reset();
   self.endpoint.reset();
   throw_failure(traced);

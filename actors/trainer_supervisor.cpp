@@ -670,6 +670,7 @@ void on_rank_frame(Self self, const FrameArrived& frame) {
     if (state.session != 0 && state.session != welcome->session)
       return fail_session(self, Failure{Code::disagreement, "the root restarted while this rank was connecting"});
     state.session = welcome->session;
+    state.setup->recorder->in_session(state.session);
     frame.port->join_session(state.session);
     // The second connection only now: the first one may lead to somebody else, who holds the address for a moment, and
     // the root must not meet half a rank.
@@ -794,6 +795,7 @@ void connect(Self self, const ConnectRequest& request) {
   if (!is_root(self))
     return call_root(self, wire::Channel::control);
   state.session = random_identity();
+  setup.recorder->in_session(state.session);
   state.worker_control.resize(setup.workers);
   state.worker_data.resize(setup.workers);
   state.agreed.resize(setup.workers);

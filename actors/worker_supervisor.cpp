@@ -239,6 +239,7 @@ void on_frame(Self self, const FrameArrived& frame) {
     if (state.session != 0 && state.session != welcome->session)
       return part(self, Failure{Code::disagreement, "the root restarted while this worker was connecting"});
     state.session = welcome->session;
+    state.setup->recorder->in_session(state.session);
     frame.port->join_session(state.session);
     // The root is there and knows best who is missing: its time, of the same length, began before its welcome.
     if (++state.welcomes == 1)

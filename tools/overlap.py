@@ -52,7 +52,8 @@ class Trace:
                 document = json.load(file, parse_float=Decimal)
             events = document["traceEvents"]
             dropped = document["otherData"]["dropped_spans"]
-            lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+            named = {event["tid"]: event["args"] for event in events if event["name"] == "thread_name"}
+            lanes = {tid: names.get("lane", names["name"]) for tid, names in named.items()}
             self.spans = defaultdict(list)  # by what the lane is of, and name; each by begin
             for event in events:
                 if event["ph"] == "X":

@@ -68,6 +68,18 @@ std::string to_string(const Address& address) {
   return fmt::format("{}:{}", address.host, address.port);
 }
 
+Result<Address> metrics_address(std::string_view prometheus, std::uint32_t index) {
+  auto address = parse_address(prometheus);
+  if (!address || address->port == 0)
+    return address;
+  if (index > 65535u - address->port)
+    return fail(Code::invalid_topology,
+                "telemetry.prometheus: {}: the process of index {} would serve at port {}, past 65535", prometheus,
+                index, address->port + index);
+  address->port = static_cast<std::uint16_t>(address->port + index);
+  return address;
+}
+
 bool is_loopback(std::string_view host) noexcept {
   if (host == "localhost" || host == "::1" || host == "[::1]")
     return true;

@@ -26,6 +26,10 @@ struct Address {
 /// "host:port" again, with brackets around an IPv6 host.
 [[nodiscard]] std::string to_string(const Address& address);
 
+/// Where the process of an index serves its metrics, of what telemetry.prometheus says: its port and the index; port 0
+/// stays 0. Fails as parse_address() and where that passes 65535, naming the key.
+[[nodiscard]] Result<Address> metrics_address(std::string_view prometheus, std::uint32_t index);
+
 /// 127.x.x.x, "localhost" or "::1", with or without brackets; decided by the text alone.
 [[nodiscard]] bool is_loopback(std::string_view host) noexcept;
 

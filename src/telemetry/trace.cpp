@@ -5,23 +5,44 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace deltawire::telemetry {
 
 namespace {
 
 /// A JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 /// Rounded down, as whatever else happens within it: what came before stays before, and what held still holds.
 std::int64_t microseconds(std::int64_t ns) {
   return ns / 1000 - (ns % 1000 < 0 ? 1 : 0);
+}
+
+/// 0, or the system's reason why no file can be written at the path. What is there keeps its content; nothing new
+/// stays.
+int why_not_writable(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+    return ::access(path.c_str(), W_OK) == 0 ? 0 : errno; // opening a pipe would wait for its reader
+  const bool made = ::lstat(path.c_str(), &found) != 0;
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (made ? O_EXCL : 0), 0666);
+  if (descriptor < 0)
+    return errno == EEXIST ? 0 : errno; // somebody else's by now
+  ::close(descriptor);
+  if (made)
+    ::unlink(path.c_str());
+  return 0;
 }
 
 } // namespace
@@ -107,6 +128,14 @@ std::vector<std::uint32_t> Recorder::rows_of(const std::vector<Span>& spans, con
   return rows;
 }
 
+void Recorder::in_session(std::uint64_t session) {
+  if (!enabled_)
+    return;
+  const std::lock_guard lock{mutex_};
+  if (sessions_.size() < most_sessions && std::find(sessions_.begin(), sessions_.end(), session) == sessions_.end())
+    sessions_.push_back(session);
+}
+
 std::size_t Recorder::recorded() const {
   const std::lock_guard lock{mutex_};
   return spans_.size();
@@ -123,6 +152,7 @@ std::string Recorder::json() const {
   std::vector<Count> counts;
   std::vector<std::string> lanes;
   std::vector<std::string> names;
+  std::vector<std::uint64_t> sessions;
   std::uint64_t lost = 0;
   {
     const std::lock_guard lock{mutex_};
@@ -130,32 +160,39 @@ std::string Recorder::json() const {
     counts = counts_;
     lanes = lanes_.texts;
     names = names_.texts;
+    sessions = sessions_;
     lost = dropped_;
   }
-  std::transform(lanes.begin(), lanes.end(), lanes.begin(), quoted);
-  std::transform(names.begin(), names.end(), names.begin(), quoted);
+  std::transform(names.begin(), names.end(), names.begin(), json_string);
 
   std::string text = "{\"traceEvents\":[\n";
   auto out = std::back_inserter(text);
-  fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_, quoted(process_));
+  fmt::format_to(out, R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", pid_,
+                 json_string(process_));
   std::stable_sort(counts.begin(), counts.end(), [](const Count& a, const Count& b) { return a.at_us < b.at_us; });
   const std::vector<std::size_t> order = by_time(spans);
   const std::vector<std::uint32_t> rows = rows_of(spans, order, lanes.size());
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> threads; // (row, lane): first rows come first
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> threads; // (lane, row): rows of a lane side by side
   for (std::uint32_t lane = 0; lane < lanes.size(); ++lane)
-    threads.emplace(std::pair(0u, lane), 0);
+    threads.emplace(std::pair(lane, 0u), 0);
   for (std::size_t i = 0; i < spans.size(); ++i)
-    threads.emplace(std::pair(rows[i], spans[i].lane), 0);
+    threads.emplace(std::pair(spans[i].lane, rows[i]), 0);
   std::size_t thread = 0;
   for (auto& [place, number] : threads) {
     number = ++thread;
     text += ",\n";
-    fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, number,
-                   lanes[place.second]);
+    const auto& [lane, row] = place;
+    if (row == 0)
+      fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", pid_, number,
+                     json_string(lanes[lane]));
+    else
+      fmt::format_to(out, R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{},"lane":{}}}}})", pid_,
+                     number, json_string(fmt::format("{} (at the same time, {})", lanes[lane], row + 1)),
+                     json_string(lanes[lane]));
   }
   for (const std::size_t s : order) {
     const Span& span = spans[s];
-    const std::size_t tid = threads.at({rows[s], span.lane});
+    const std::size_t tid = threads.at({span.lane, rows[s]});
     text += ",\n";
     fmt::format_to(out, R"({{"ph":"X","pid":{},"tid":{},"name":{},"ts":{},"dur":{},"args":{{)", pid_, tid,
                    names[span.name], span.begin_us, span.end_us - span.begin_us);
@@ -176,8 +213,34 @@ std::string Recorder::json() const {
     fmt::format_to(out, R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", pid_, names[count.name],
                    count.at_us, count.value);
   }
-  fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{}}}}}\n", lost);
+  fmt::format_to(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_spans\":{},\"sessions\":[", lost);
+  for (std::size_t i = 0; i < sessions.size(); ++i)
+    fmt::format_to(out, "{}\"{}\"", i == 0 ? "" : ",", session_text(sessions[i]));
+  text += "]}}\n";
   return text;
+}
+
+std::string trace_path(const std::string& trace, const std::string& process) {
+  if (process == "rank 0")
+    return trace;
+  const std::filesystem::path path(trace);
+  std::string suffix = process;
+  std::erase(suffix, ' ');
+  std::filesystem::path named = path;
+  named.replace_filename(path.stem().string() + "-" + suffix + path.extension().string());
+  return named.string();
+}
+
+Result<void> check_trace_path(const std::string& trace, const std::string& process) {
+  const std::string path = trace_path(trace, process);
+  if (const int error = why_not_writable(path); error != 0)
+    return fail(Code::output_failed, "telemetry.trace: {}: the trace of {} cannot be written there: {}", path, process,
+                std::strerror(error));
+  return {};
+}
+
+std::string session_text(std::uint64_t session) {
+  return fmt::format("{:016x}", session);
 }
 
 Result<void> Recorder::write(const std::string& path) const {
@@ -185,7 +248,7 @@ Result<void> Recorder::write(const std::string& path) const {
     return {};
   const std::string text = json();
   const auto failed = [&] {
-    return fail(Code::output_failed, "{}: the trace could not be written: {}", path,
+    return fail(Code::output_failed, "telemetry.trace: {}: the trace could not be written: {}", path,
                 std::strerror(errno == 0 ? EIO : errno));
   };
   errno = 0;

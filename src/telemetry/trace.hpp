@@ -1,7 +1,7 @@
 // Spans of one process, recorded while it runs and written as Chrome trace events (JSON object format), which
 // chrome://tracing and ui.perfetto.dev open. One lane (an actor) is one thread of the view; spans of a lane that
-// overlap without one holding the other, which a thread cannot have, get further threads of the lane's name. The
-// format: "Trace Event Format", complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M").
+// overlap without one holding the other, which a thread cannot have, get further threads, numbered: "rank 0: sender",
+// "rank 0: sender (at the same time, 2)", whose argument "lane" is the lane's name. The format: "Trace Event Format", complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M").
 //
 // Times are whole microseconds since the Unix epoch, and spans come by time, outer ones before inner ones: a reader
 // that takes numbers for doubles (which since 1970 have no bits left for fractions), or that nests in the order of the
@@ -64,6 +64,7 @@ class Recorder {
 public:
   static constexpr std::size_t most_arguments = 4; ///< of a span; further ones are not kept
   static constexpr std::size_t most_names = 1u << 16;
+  static constexpr std::size_t most_sessions = 1000;
   static constexpr std::size_t default_capacity = 1u << 18; ///< spans and counts; 34 MB when full
 
   /// Disabled.
@@ -92,14 +93,18 @@ public:
       record_count(counter, at, value);
   }
 
+  /// The process has joined a trainer's session: the trace names it, so that files of one run are known by it. A worker
+  /// that outlives its trainer joins several; of those past most_sessions the trace names the first.
+  void in_session(std::uint64_t session);
+
   [[nodiscard]] std::size_t recorded() const;
   [[nodiscard]] std::uint64_t dropped() const;
 
   /// The trace as JSON text. Spans may be recorded meanwhile; they are in it or not.
   [[nodiscard]] std::string json() const;
 
-  /// Writes json() to a file, replacing it. A disabled recorder writes nothing. Fails (output_failed) with the path and
-  /// the system's reason.
+  /// Writes json() to a file, replacing it. A disabled recorder writes nothing. Fails (output_failed) with the key, the
+  /// path and the system's reason.
   [[nodiscard]] Result<void> write(const std::string& path) const;
 
 private:
@@ -151,6 +156,18 @@ private:
   Names lanes_;
   Names names_; ///< of spans and arguments
   std::uint64_t dropped_ = 0;
+  std::vector<std::uint64_t> sessions_; ///< as they came, each once
 };
+
+/// Where a process writes its trace, of what telemetry.trace says: "trace.json" for "rank 0", the root;
+/// "trace-rank1.json" for "rank 1", "trace-worker0.json" for "worker 0".
+[[nodiscard]] std::string trace_path(const std::string& trace, const std::string& process);
+
+/// Whether that file can be written. What is there keeps its content, and nothing new stays. Fails (output_failed) with
+/// the key, the path, the process and the system's reason.
+[[nodiscard]] Result<void> check_trace_path(const std::string& trace, const std::string& process);
+
+/// A session as people and files write it: 16 hexadecimal digits.
+[[nodiscard]] std::string session_text(std::uint64_t session);
 
 } // namespace deltawire::telemetry

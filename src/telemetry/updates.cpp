@@ -166,9 +166,14 @@ void WarningWatch::about_workers(const UpdateFacts& facts, std::vector<Warning>&
     committed_version_ = facts.version;
   for (const UpdateFacts::Worker& worker : facts.workers) {
     std::uint32_t& behind = behind_[worker.index];
-    if (worker.version >= committed_version_)
+    if (worker.version >= committed_version_) {
+      if (behind >= lag_patience)
+        out.push_back(
+          {"caught_up_worker", fmt::format("worker {} ({}) has caught up: it holds version {}, after {} updates "
+                                           "in a row that it had not got",
+                                           worker.index, worker.state, worker.version, behind)});
       behind = 0;
-    else if (++behind == lag_patience)
+    } else if (++behind == lag_patience)
       out.push_back({"lagging_worker",
                      fmt::format("worker {} ({}) is {} versions behind after {} updates in a row that it has not got: "
                                  "it holds version {}, the others {}",

@@ -81,7 +81,8 @@ struct Warning {
   friend bool operator==(const Warning&, const Warning&) = default;
 };
 
-/// One rank's watch. A warning comes once, and again only after what it is about was over; about caps once.
+/// One rank's watch. A warning comes once, and again only after what it is about was over, which of a worker that was
+/// behind is said too; about caps once.
 class WarningWatch {
 public:
   static constexpr std::uint32_t patience = 10;    ///< updates until nothing changing is worth a word

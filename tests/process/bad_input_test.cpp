@@ -5,6 +5,8 @@
 #include "checkpoint_files.hpp"
 #include "command.hpp"
 
+#include <filesystem>
+
 using namespace deltawire::test;
 using Catch::Matchers::Contains;
 
@@ -149,6 +151,30 @@ TEST_CASE("a slot that is listed as unused and read all the same is named") {
   const Ended accepted = run_command({"replay", with_unused("[\"a\"]"), "--quiet", "--checkpoints", file});
   INFO(accepted.err);
   CHECK(accepted.status == 0);
+}
+
+TEST_CASE("a folder where a file is expected is refused by every command that reads one") {
+  Case c;
+  const std::string folder = c.scratch.path("folder");
+  std::filesystem::create_directory(folder);
+  const std::string run = c.scratch.path("run.json");
+  REQUIRE(c.replay({"--quiet", "--report", run}).status == 0);
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+         {"replay", folder, "--checkpoints", c.first},
+         {"replay", c.topology, "--checkpoints", folder},
+         {"replay", c.topology, "--checkpoints", c.first, "--set", "transport.secret_file=" + folder, "--processes"},
+         {"trainer", folder, "--rank", "0", "--checkpoints", c.first},
+         {"worker", folder, "--index", "0"},
+         {"plan", folder},
+         {"plan", c.topology, "--checkpoint", folder},
+         {"diff", c.first, folder},
+         {"inspect", folder},
+         {"report", folder, "-o", c.scratch.path("page.html")},
+         {"report", run, "--trace", folder, "-o", c.scratch.path("page.html")}}) {
+    CAPTURE(arguments);
+    REQUIRE_REFUSED(run_command(arguments), 2, folder);
+  }
+  REQUIRE_REFUSED(run_command({"report", run, "-o", folder}), 4, folder);
 }
 
 TEST_CASE("an unknown key of the topology is named with file and line") {

@@ -37,7 +37,7 @@ def main():
     failures = [line for line in opened.stderr.splitlines() if "CONSOLE" in line]
     if opened.returncode != 0:
         failures.append(f"chromium ended with {opened.returncode}: {opened.stderr}")
-    for part in ("verified", "Bytes on the wire", "Where time went", "worker 1", "rank 3: differ", "</svg>"):
+    for part in ("verified", "Bytes on the wire", "Where time went against the limit", "times its limit", "worker 1", "rank 3: differ", "</svg>"):
         if part not in opened.stdout:
             failures.append(f"the page as the browser has it lacks {part!r}")
     failures += [f"fetches {link}" for link in re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//[^"'\s>]+""", text)]

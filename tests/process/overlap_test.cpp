@@ -62,6 +62,33 @@ TEST_CASE("while a flush is on the wire, the next one is assembled and another r
   }
 }
 
+TEST_CASE("README's commands for newcomers show the overlap") {
+  const std::string readme = read_file(source_path("README.md"));
+  const std::string fence = "  ```\n";
+  const std::size_t end = readme.find(fence, readme.find("  tools/overlap.py --seeds trace*.json\n"));
+  REQUIRE(end != std::string::npos);
+  const std::size_t begin = readme.rfind("```sh\n", end) + 6;
+  const std::string commands = readme.substr(begin, end - begin);
+  INFO(commands);
+  REQUIRE(commands.find("deltawire replay") != std::string::npos);
+
+  const Scratch scratch; // a tree that was just built, to the eye
+  std::filesystem::create_directories(scratch.path("build/tools"));
+  std::filesystem::create_symlink(std::getenv("DELTAWIRE_COMMAND"), // NOLINT(concurrency-mt-unsafe)
+                                  scratch.path("build/tools/deltawire"));
+  for (const char* folder : {"tools", "tests"})
+    std::filesystem::create_directory_symlink(source_path(folder), scratch.path(folder));
+  const std::string script = scratch.write("commands.sh", "set -e\ncd '" + scratch.path("") + "'\n" + commands);
+  const std::string said = scratch.path("said.txt");
+  const int status =
+    std::system(("sh '" + script + "' > '" + said + "' 2>&1").c_str()); // NOLINT(concurrency-mt-unsafe)
+  INFO(read_file(said));
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK_THAT(read_file(said), Catch::Matchers::Contains("flushes were on the wire") &&
+                                Catch::Matchers::Contains("for example, version") &&
+                                !Catch::Matchers::Contains("warning"));
+}
+
 TEST_CASE("updates of one flush each overlap with nothing, and the overlap check says so") {
   const Scratch scratch;
   const Ended ended = traced_replay(scratch.path(""), {});

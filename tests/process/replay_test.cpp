@@ -290,11 +290,15 @@ TEST_CASE("a report or standard output that turns out to be full is an output fa
   const std::string file = scratch.write("one.safetensors", file_of(small_model(1)));
   const Ended report = run_command({"replay", topology, "--report", "/dev/full", "--checkpoints", file});
   CHECK(report.status == 4);
-  CHECK_THAT(report.err, Catch::Matchers::Contains("/dev/full"));
+  CHECK_THAT(report.err, Catch::Matchers::Contains("--report /dev/full: cannot be written"));
   Running out({"replay", topology, "--checkpoints", file}, "/dev/full");
   const Ended ended = out.wait();
   CHECK(ended.status == 4);
-  CHECK_THAT(ended.err, Catch::Matchers::Contains("standard output"));
+  CHECK_THAT(ended.err, Catch::Matchers::Contains("deltawire: standard output: cannot be written"));
+  Running json_out({"replay", topology, "--json", "--checkpoints", file}, "/dev/full");
+  const Ended json_ended = json_out.wait();
+  CHECK(json_ended.status == 4);
+  CHECK_THAT(json_ended.err, Catch::Matchers::Contains("--json: standard output: cannot be written"));
 }
 
 TEST_CASE("a trace cut in every way replays: stages, dealt experts, flat and uneven shards, joined axes, replicas") {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -180,6 +181,25 @@ TEST_CASE("of several processes each serves at a port of its own, and a port tha
 
   const TakenPort taken;
   const std::string named = "127.0.0.1:" + std::to_string(taken.port());
+  for (const auto& [index, process] : {std::pair{0, "trainer rank 0"}, {3, "trainer rank 3"}, {5, "worker 1"}}) {
+    const Ended late = run_command(replay_of_trace(
+      2, {"--processes", "--set", "telemetry.prometheus=127.0.0.1:" + std::to_string(taken.port() - index)}));
+    INFO(late.err);
+    CHECK(late.status == 3);
+    CHECK_THAT(late.err, Catch::Matchers::StartsWith("deltawire: " + std::string(process) + ": telemetry.prometheus: " +
+                                                     named + ": address in use: another process listens there"));
+    CHECK(late.out.empty()); // nobody had started: else there would be a line of who serves metrics, before this one
+  }
+  const Ended past = run_command(replay_of_trace(2, {"--processes", "--set", "telemetry.prometheus=127.0.0.1:65532"}));
+  CHECK(past.status == 2);
+  CHECK_THAT(past.err, Catch::Matchers::StartsWith("deltawire: worker 0: telemetry.prometheus: 127.0.0.1:65532: ") &&
+                         Catch::Matchers::Contains("port 65536, past 65535"));
+  const std::string master = "127.0.0.1:" + std::to_string(base + 2);
+  const Ended own =
+    run_command(replay_of_trace(2, {"--processes", "--set", address, "--set", "transport.master=" + master}));
+  CHECK(own.status == 3);
+  CHECK_THAT(own.err, Catch::Matchers::Contains("trainer rank 2: telemetry.prometheus: " + master +
+                                                ": the root listens there (transport.master)"));
   const Ended refused = run_command(replay_of_trace(2, {"--set", "telemetry.prometheus=" + named}));
   CHECK(refused.status == 3);
   CHECK_THAT(refused.err, Catch::Matchers::Contains("telemetry.prometheus: " + named + ": address in use"));
@@ -223,11 +243,75 @@ TEST_CASE("report makes a page of a run and its traces, and names the key that d
   CHECK_THAT(html, Catch::Matchers::Contains("rank 0: flush bucket") &&
                      Catch::Matchers::Contains("worker 0: applier") && Catch::Matchers::Contains("verified"));
 
+  CHECK_THAT(html, Catch::Matchers::Contains("times its limit"));
+
+  // Another run of the same updates.
+  const Ended again = run_command(replay_of_trace(4, {"--processes", "--report", scratch.path("other.json"), "--set",
+                                                      "telemetry.trace=" + scratch.path("other-trace.json")}));
+  REQUIRE(again.status == 0);
+  const std::string session = json::parse(read_file(scratch.path("run.json"))).at("session");
+  CHECK(session.size() == 16);
+  CHECK(session != json::parse(read_file(scratch.path("other.json"))).at("session"));
+  for (const char* file : {"other-trace.json", "other-trace-rank3.json", "other-trace-worker1.json"}) {
+    const Ended mixed = run_command({"report", scratch.path("run.json"), "--trace", scratch.path("trace.json"),
+                                     "--trace", scratch.path(file), "-o", scratch.path("mixed.html")});
+    INFO(mixed.err);
+    CHECK(mixed.status == 2);
+    CHECK_THAT(mixed.err, Catch::Matchers::Contains("--trace " + scratch.path(file) + ": is of another run") &&
+                            Catch::Matchers::Contains(session));
+    CHECK_FALSE(std::filesystem::exists(scratch.path("mixed.html")));
+    CHECK(run_command(
+            {"report", scratch.path("other.json"), "--trace", scratch.path(file), "-o", scratch.path("right.html")})
+            .err.empty());
+  }
+  const Ended untold =
+    run_command({"report", scratch.path("run.json"), "--trace", scratch.write("old.json", R"({"traceEvents": []})"),
+                 "-o", scratch.path("untold.html")});
+  CHECK(untold.status == 0);
+  CHECK_THAT(untold.err,
+             Catch::Matchers::Contains("warning: ") && Catch::Matchers::Contains("old.json names no session"));
+  CHECK_THAT(read_file(scratch.path("untold.html")), Catch::Matchers::Contains("old.json names no session"));
+
   const Ended refused = run_command(
     {"report", scratch.write("bad.json", R"({"updates": [{}], "verified": true})"), "-o", scratch.path("bad.html")});
   CHECK(refused.status == 2);
   CHECK_THAT(refused.err, Catch::Matchers::Contains("bad.json: updates[0].version: is missing"));
   CHECK(run_command({"report", scratch.path("run.json"), "-o", scratch.path("no/such/folder.html")}).status == 4);
+  const Ended nothing = run_command(
+    {"report", scratch.write("empty.json", R"({"updates": [], "verified": true})"), "-o", scratch.path("bad.html")});
+  CHECK(nothing.status == 2);
+  CHECK_THAT(nothing.err, Catch::Matchers::Contains("empty.json: updates: is empty"));
+  CHECK_FALSE(std::filesystem::exists(scratch.path("bad.html")));
+}
+
+TEST_CASE("a trace that cannot be written is found before the run, of whichever process, and nothing is left behind") {
+  const Scratch scratch;
+  const std::string missing = scratch.path("no/such/trace.json");
+  for (const std::string mode : {"--quiet", "--processes"}) {
+    CAPTURE(mode);
+    const Ended refused = run_command(replay_of_trace(2, {mode, "--set", "telemetry.trace=" + missing}));
+    INFO(refused.err);
+    CHECK(refused.status == 4);
+    CHECK_THAT(refused.err, Catch::Matchers::Contains("telemetry.trace: " + scratch.path("no/such/trace")) &&
+                              Catch::Matchers::Contains("No such file or directory"));
+    CHECK(refused.out.empty()); // no update was made
+  }
+  std::filesystem::create_directory(scratch.path("trace-worker1.json"));
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{replay_of_trace(2, {}),
+                                             replay_of_trace(2, {"--processes"}),
+                                             {"worker", source_path("tools/topologies/trace.toml"), "--index", "1"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--set", "telemetry.trace=" + scratch.path("trace.json"), "--set",
+                                       "transport.master=127.0.0.1:1"});
+    const Ended one = run_command(arguments);
+    INFO(one.err);
+    CHECK(one.status == 4);
+    CHECK_THAT(one.err, Catch::Matchers::Contains("telemetry.trace: " + scratch.path("trace-worker1.json") +
+                                                  ": the trace of worker 1 cannot be written there: Is a directory"));
+    CHECK(one.out.empty());
+  }
+  CHECK_FALSE(std::filesystem::exists(scratch.path("trace-worker0.json"))); // a test leaves no file
 }
 
 TEST_CASE("every arrow of a trace that leaves a span enters one, in whichever process") {

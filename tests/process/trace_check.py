@@ -59,7 +59,7 @@ class Reader:
 
     def __init__(self):
         self.errors = []
-        self.processes, self.threads = {}, {}
+        self.processes, self.threads, self.lanes = {}, {}, {}
         self.slices, self.arrows, self.counters = [], [], Counter()
         self.events = []
 
@@ -127,7 +127,11 @@ class Reader:
                 if self.processes.setdefault(event["pid"], event["args"]["name"]) != event["args"]["name"]:
                     self.wrong(f"{place}: process {event['pid']} has two names")
             elif event["name"] == "thread_name":
-                self.threads[event["pid"], event["tid"]] = event["args"]["name"]
+                thread, name = (event["pid"], event["tid"]), event["args"]["name"]
+                if (event["pid"], name) in ((pid, named) for (pid, _), named in self.threads.items()):
+                    self.wrong(f"{place}: two threads of process {event['pid']} are named {name!r}")
+                self.threads[thread] = name
+                self.lanes[thread] = event["args"].get("lane", name)
         timed.sort(key=lambda each: each[0])
         open_slices, starts, last = defaultdict(list), {}, {}
         for ns, event, place in timed:
@@ -162,7 +166,7 @@ class Reader:
             self.wrong(f"the arrow from {on} ends nowhere")
 
     def begin(self, stack, new):
-        new.lane = self.threads.get((new.pid, new.tid), "?")
+        new.lane = self.lanes.get((new.pid, new.tid), "?")
         while stack and (stack[-1].end < new.begin or (stack[-1].end == new.begin and stack[-1].end > stack[-1].begin)
                          or (stack[-1].end == new.begin and new.end > new.begin)):
             stack.pop()

@@ -79,6 +79,20 @@ TEST_CASE("texts that are no address are refused with the reason") {
   }
 }
 
+TEST_CASE("the process of an index serves its metrics at the port and the index, as far as there are ports") {
+  CHECK(*metrics_address("127.0.0.1:9464", 0) == Address{"127.0.0.1", 9464});
+  CHECK(*metrics_address("[::1]:9464", 5) == Address{"::1", 9469});
+  CHECK(*metrics_address("localhost:0", 5) == Address{"localhost", 0});
+  CHECK(*metrics_address("node7:65530", 5) == Address{"node7", 65535});
+  const auto past = metrics_address("node7:65530", 6);
+  REQUIRE_FALSE(past);
+  CHECK(past.error().code == Code::invalid_topology);
+  CHECK_THAT(past.error().message,
+             contains("telemetry.prometheus: node7:65530") && contains("index 6") && contains("port 65536"));
+  CHECK_FALSE(metrics_address("node7:65535", 4'294'967'295));
+  CHECK_FALSE(metrics_address("node7", 0));
+}
+
 TEST_CASE("loopback is decided by the text alone") {
   for (const char* host : {"127.0.0.1", "127.255.255.255", "127.1.2.3", "localhost", "::1", "[::1]"}) {
     CAPTURE(host);

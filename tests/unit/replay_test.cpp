@@ -3,6 +3,8 @@
 
 #include "catch.hpp"
 #include "random.hpp"
+#include "tools/replay/memory_speed.hpp"
+#include "tools/replay/missed_versions.hpp"
 #include "tools/replay/record.hpp"
 #include "tools/replay/shard_copy.hpp"
 #include "tools/replay/table.hpp"
@@ -54,6 +56,60 @@ void note_good_run(Record& record) {
 }
 
 } // namespace
+
+TEST_CASE("a worker that updates do not reach is said when that begins, changes and ends, and otherwise rarely") {
+  MissedVersions missed;
+  Version version = 0;
+  const auto update = [&](bool reached, const std::string& state) {
+    Outcome outcome = committed(++version);
+    if (!reached) {
+      outcome.workers[1].version = 1;
+      outcome.workers[1].state = state;
+      outcome.workers[1].error = fmt::format("no progress on version {}", version); // never the same text twice
+    }
+    return missed.update_over(outcome);
+  };
+  CHECK(update(true, "").empty());
+  CHECK(missed.first().empty());
+  for (int round = 0; round < 2; ++round) {
+    const auto begins = update(false, "lagging");
+    REQUIRE(begins.size() == 1);
+    CHECK_THAT(begins[0],
+               Catch::Matchers::Contains(fmt::format("version {} did not reach worker 1, which is lagging at "
+                                                     "version 1: no progress on version {}",
+                                                     version, version)));
+    CHECK(update(false, "lagging").empty());
+    CHECK(update(false, "lost").size() == 1);
+    std::vector<Version> said;
+    const Version before = version;
+    for (int i = 0; i < 1200; ++i)
+      if (const auto lines = update(false, "lost"); !lines.empty()) {
+        CHECK(lines.size() == 1);
+        said.push_back(version - before + 3); // versions in a row, the three above included
+        CHECK_THAT(lines[0], Catch::Matchers::Contains(fmt::format("({} in a row that it has not got)", said.back())));
+      }
+    CHECK(said == std::vector<Version>{10, 100, 1000});
+    const auto ends = update(true, "");
+    REQUIRE(ends.size() == 1);
+    CHECK(ends[0] == fmt::format("worker 1 has version {} again, after 1203 that did not reach it", version));
+    CHECK(update(true, "").empty());
+  }
+  CHECK_THAT(missed.first(), Catch::Matchers::StartsWith("version 2 did not reach worker 1"));
+}
+
+TEST_CASE("the speed of memory is of arrays as large as the parameters, within bounds") {
+  constexpr std::uint64_t mib = 1u << 20;
+  for (const auto& [asked, got] :
+       {std::pair{std::uint64_t{0}, mib}, {3 * mib + 1, 3 * mib + 1}, {1000 * mib, 64 * mib}}) {
+    const MemorySpeed speed = measure_memory_speed(asked);
+    CHECK(speed.array_bytes == got);
+    CHECK(speed.cores >= 1);
+    CHECK(speed.compare > 1e7); // any machine's
+    CHECK(speed.compare < 1e14);
+    CHECK(speed.copy > 1e7);
+    CHECK(speed.copy < 1e14);
+  }
+}
 
 TEST_CASE("a run is verified when every worker proved every version and every digest is right") {
   Record record(2, 2);

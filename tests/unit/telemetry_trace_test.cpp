@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -62,6 +63,19 @@ TEST_CASE("any bytes in a name give valid JSON") {
   const auto trace = nlohmann::json::parse(recorder.json());
   CHECK(trace.at("traceEvents")[0].at("args").at("name") == "a \"quoted\"\n\\process");
   CHECK(trace.at("traceEvents")[2].at("name") == std::string("n\0ul", 4));
+}
+
+TEST_CASE("a trace names the sessions that its process was in, each once, exact past what doubles hold") {
+  Recorder recorder{"worker 0", 1};
+  CHECK(nlohmann::json::parse(recorder.json()).at("otherData").at("sessions").empty());
+  recorder.in_session(0xfedcba9876543211);
+  recorder.in_session(0x2a);
+  recorder.in_session(0xfedcba9876543211);
+  CHECK(nlohmann::json::parse(recorder.json()).at("otherData").at("sessions") ==
+        nlohmann::json::parse(R"(["fedcba9876543211", "000000000000002a"])"));
+  for (std::uint64_t session = 0; session < 2 * Recorder::most_sessions; ++session)
+    recorder.in_session(session);
+  CHECK(nlohmann::json::parse(recorder.json()).at("otherData").at("sessions").size() == Recorder::most_sessions);
 }
 
 TEST_CASE("a disabled recorder keeps and writes nothing") {
@@ -129,10 +143,39 @@ TEST_CASE("a trace is written to a file, and a file that cannot be written is na
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == Code::output_failed);
   CHECK(refused.error().message ==
-        "/nonexistent/trace.json: the trace could not be written: No such file or directory");
+        "telemetry.trace: /nonexistent/trace.json: the trace could not be written: No such file or directory");
   auto full = recorder.write("/dev/full");
   REQUIRE_FALSE(full);
   CHECK(full.error().code == Code::output_failed);
+}
+
+TEST_CASE("whether a trace can be written is known before there is one, and asking changes nothing") {
+  CHECK(trace_path("runs/trace.json", "rank 0") == "runs/trace.json");
+  CHECK(trace_path("runs/trace.json", "rank 12") == "runs/trace-rank12.json");
+  CHECK(trace_path("trace", "worker 3") == "trace-worker3");
+
+  const auto folder = std::filesystem::temp_directory_path() / ("deltawire-trace-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string trace = (folder / "t.json").string();
+  CHECK(check_trace_path(trace, "rank 0"));
+  CHECK(std::filesystem::is_empty(folder));
+  std::ofstream(trace) << "kept";
+  CHECK(check_trace_path(trace, "rank 0"));
+  CHECK(std::filesystem::file_size(trace) == 4);
+  std::filesystem::create_symlink(folder / "nowhere", folder / "t-rank1.json");
+  CHECK(check_trace_path(trace, "rank 1"));
+  CHECK(std::filesystem::is_symlink(folder / "t-rank1.json"));
+  REQUIRE(::mkfifo((folder / "t-rank2.json").c_str(), 0600) == 0); // nobody reads it
+  CHECK(check_trace_path(trace, "rank 2"));
+  CHECK(check_trace_path("/dev/full", "rank 0")); // no test but writing tells
+  std::filesystem::create_directory(folder / "t-worker1.json");
+  const auto refused = check_trace_path(trace, "worker 1");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Code::output_failed);
+  CHECK(refused.error().message == "telemetry.trace: " + (folder / "t-worker1.json").string() +
+                                     ": the trace of worker 1 cannot be written there: Is a directory");
+  CHECK_FALSE(check_trace_path("/nonexistent/trace.json", "rank 0"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a flow leaves one span and enters another, bound to each by time and thread") {
@@ -163,6 +206,28 @@ TEST_CASE("counters come out as counter events and count as recorded") {
   CHECK(trace.at("traceEvents")[1] ==
         nlohmann::json::parse(R"({"ph": "C", "pid": 7, "name": "held", "ts": 1.0, "args": {"bytes": 4096}})"));
   CHECK(trace.at("otherData").at("dropped_spans") == 1);
+}
+
+TEST_CASE("spans of a lane that overlap are on threads side by side, numbered, which say whose they are") {
+  Recorder recorder{"rank 0", 1};
+  for (int i = 0; i < 3; ++i)
+    recorder.span("gather \"queue\"", "gather", at(1000 * i), at(10'000 + 1000 * i));
+  recorder.span("sender", "frame", at(1), at(2));
+  const auto names = [](const Recorder& of) {
+    std::vector<std::pair<std::string, std::string>> list; // by number: the thread's, the lane's
+    const auto trace = nlohmann::json::parse(of.json());
+    for (const auto& event : trace.at("traceEvents"))
+      if (event.at("name") == "thread_name") {
+        CHECK(event.at("tid") == list.size() + 1);
+        list.emplace_back(event.at("args").at("name"), event.at("args").value("lane", "-"));
+      }
+    return list;
+  };
+  using Names = std::vector<std::pair<std::string, std::string>>;
+  CHECK(names(recorder) == Names{{"gather \"queue\"", "-"},
+                                 {"gather \"queue\" (at the same time, 2)", "gather \"queue\""},
+                                 {"gather \"queue\" (at the same time, 3)", "gather \"queue\""},
+                                 {"sender", "-"}});
 }
 
 TEST_CASE("on every thread of a trace spans nest, in the order of the file, and times are exact as doubles") {

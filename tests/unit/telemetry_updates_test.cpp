@@ -168,6 +168,10 @@ TEST_CASE("a worker that misses three updates in a row is said once, until it ha
     REQUIRE(kinds(warned) == Kinds{"lagging_worker"});
     CHECK_THAT(warned[0].text, test::contains("worker 1 (lost)"));
     CHECK(behind().empty());
+    const auto over = watch.update_over(update(++version, 10), ++own);
+    REQUIRE(kinds(over) == Kinds{"caught_up_worker"});
+    CHECK_THAT(over[0].text, test::contains("worker 1 (serving) has caught up: it holds version " +
+                                            std::to_string(version) + ", after 4 updates in a row"));
     CHECK(watch.update_over(update(++version, 10), ++own).empty());
   }
 }

@@ -116,19 +116,22 @@ constexpr const char* run_text = R"({"updates": [
 TEST_CASE("a page holds the run's figures, what is worth a look, and nothing from elsewhere") {
   const auto run = parse_run(run_text);
   REQUIRE(run);
-  const auto spans = parse_trace(R"({"traceEvents": [
+  const auto spans = parse_trace(R"json({"traceEvents": [
     {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "rank 0"}},
     {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "rank 0: differ 0"}},
+    {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name",
+     "args": {"name": "rank 0: differ 0 (at the same time, 2)", "lane": "rank 0: differ 0"}},
     {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1000.5, "dur": 150.0, "args": {"version": 2}},
     {"ph": "X", "pid": 1, "tid": 1, "name": "blocked", "ts": 1100.5, "dur": 100.0, "args": {}},
-    {"ph": "X", "pid": 1, "tid": 1, "name": "diff", "ts": 1200.5, "dur": 50.0, "args": {"version": 2}},
-    {"ph": "C", "pid": 1, "name": "held", "ts": 1000.5, "args": {"bytes": 5}}]})");
+    {"ph": "X", "pid": 1, "tid": 2, "name": "diff", "ts": 1200.5, "dur": 50.0, "args": {"version": 2}},
+    {"ph": "C", "pid": 1, "name": "held", "ts": 1000.5, "args": {"bytes": 5}}]})json");
   REQUIRE(spans);
-  REQUIRE(spans->size() == 3);
-  CHECK(spans->front().lane == "rank 0: differ 0");
-  CHECK(spans->front().begin_ns == 1'000'500);
-  CHECK(spans->front().end_ns == 1'150'500);
-  const std::string html = page("run <1>", *run, *spans);
+  REQUIRE(spans->spans.size() == 3);
+  CHECK(spans->spans.front().lane == "rank 0: differ 0");
+  CHECK(spans->spans.back().lane == "rank 0: differ 0");
+  CHECK(spans->spans.front().begin_ns == 1'000'500);
+  CHECK(spans->spans.front().end_ns == 1'150'500);
+  const std::string html = page("run <1>", *run, spans->spans);
   CHECK_THAT(html, contains("run &lt;1&gt;"));
   CHECK_THAT(html, contains("2.00 %</b>"));
   CHECK_THAT(html, contains("a &amp; b"));
@@ -138,7 +141,43 @@ TEST_CASE("a page holds the run's figures, what is worth a look, and nothing fro
   CHECK_THAT(html, contains("80.0 % busy, 20.0 % blocked")); // busy comes first where both are
   for (const char* outside : {"<script", "http://", "https://", "url(", "@import"})
     CHECK(html.find(outside) == std::string::npos);
-  CHECK(page("none", Run{}, {}).find("</html>") != std::string::npos); // a run that never got to an update
+
+  const auto nothing = parse_run(R"({"updates": [], "verified": false})"); // a run that never got to an update
+  REQUIRE(nothing);
+  const std::string bare = page("none", *nothing, {});
+  CHECK_THAT(bare, contains("nothing was done") && contains("</html>"));
+  CHECK(bare.find("verified") == std::string::npos);
+}
+
+TEST_CASE("times are held against what memory alone would take, where the report has its speed") {
+  const auto plain = parse_run(run_text);
+  REQUIRE(plain);
+  const std::string without = page("run", *plain, {});
+  CHECK_THAT(without, contains("Where time went against the limit") && contains("No limit to hold this against"));
+  CHECK(without.find("dark line") == std::string::npos);
+
+  std::string text = run_text;
+  text.insert(text.rfind('}'), R"(, "session": "00000000000000ff", "parameter_bytes": 4000, "snapshot_bytes": 2000,
+    "machine": {"cores": 2, "compare_bytes_per_s": 1e9, "copy_bytes_per_s": 5e8, "array_bytes": 1048576})");
+  const auto run = parse_run(text);
+  REQUIRE(run);
+  CHECK(run->session == "00000000000000ff");
+  const std::string html = page("run", *run, {});
+  // Of the delta: (4000 + 2000) / 2 bytes compared in 3 us; 2 % of 2000 bytes written on each side, 0.08 us each; 100
+  // bytes sent in 0.2 us.
+  CHECK_THAT(html, contains("The limit (the dark line), 3.36 us,") && contains("all 2 cores over arrays of 1.00 MiB"));
+  CHECK_THAT(html, contains("1.00 ms (50 %), limit 3.08 us</text>")); // diff
+  CHECK_THAT(html, contains("1.00 ms (50 %), limit 0.20 us</text>")); // send
+  CHECK_THAT(html, contains("1.00 ms (50 %), limit 0.08 us</text>")); // commit
+  CHECK_THAT(html, contains("took 595 times its limit"));             // 2 ms
+  CHECK_THAT(html,
+             contains("gather 1.00 ms, assemble 1.00 ms, stage 1.00 ms, commit 1000 us, send 1000 us, diff 997 us"));
+  CHECK_THAT(html,
+             contains("<td>2.00 ms</td><td>595</td>") && contains("<td>4.00 ms</td><td>-</td>")); // a delta, a seed
+  CHECK(html.find("No limit") == std::string::npos);
+
+  text.replace(text.find("5e8"), 3, "0.0");
+  CHECK(parse_run(text).error().message == "machine.copy_bytes_per_s: must be a number above 0, not 0.0");
 }
 
 TEST_CASE("a report or trace that does not fit is refused by key") {
@@ -149,13 +188,20 @@ TEST_CASE("a report or trace that does not fit is refused by key") {
     return run ? std::string("accepted") : run.error().message;
   };
   CHECK(broken("\"diff\": 0.001", "\"diff\": \"1\"") ==
-        "updates[1].phase_s.diff: must be a number from 0 on, not string");
+        "updates[1].phase_s.diff: must be a number from 0 on, not \"1\"");
+  CHECK(broken("\"committed_s\": 0.002", "\"committed_s\": -5") ==
+        "updates[1].committed_s: must be a number from 0 on, not -5");
+  CHECK(broken("\"kind\": \"delta\"", "\"kind\": [1]") == "updates[1].kind: must be a string, not array");
+  CHECK(broken("\"pause_s\": 0.0005", "\"pause_s\": \"" + std::string(50, 'x') + "\"") ==
+        "updates[1].pause_s: must be a number from 0 on, not string");
   CHECK(broken("\"gather\": 0.001, ", "") == "updates[1].phase_s.gather: is missing");
   CHECK(broken("\"wire_bytes\": 100", "\"wire_bytes\": -1") ==
-        "updates[1].wire_bytes: must be a number from 0 on, without a fraction, not number");
+        "updates[1].wire_bytes: must be a number from 0 on, without a fraction, not -1");
   CHECK(broken("\"digest_ok\": false", "\"digest_ok\": 0") ==
-        "updates[1].workers[0].digest_ok: must be true or false, not number");
+        "updates[1].workers[0].digest_ok: must be true or false, not 0");
   CHECK(broken("\"verified\": true", "\"verify\": true") == "verified: is missing");
+  CHECK(parse_run(R"({"updates": [], "verified": true})").error().message ==
+        "updates: is empty, and verified is true: a run without an update has proven nothing");
   CHECK(parse_run("[]").error().message == "the document: must be an object, not array");
   CHECK(parse_run("{").error().message == "is no JSON");
   CHECK(parse_trace(R"({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "args": {}}]})").error().message ==

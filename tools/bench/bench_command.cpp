@@ -156,7 +156,8 @@ replay::ExitStatus bench_command(const BenchOptions& options) {
       return replay::report_failure(printed.error());
   }
   if (options.json)
-    if (const auto printed = replay::print_out(to_json(reports, kernels::instruction_set(), machine)); !printed)
+    if (const auto printed = replay::print_out(to_json(reports, kernels::instruction_set(), machine), "--json");
+        !printed)
       return replay::report_failure(printed.error());
   return replay::ExitStatus::verified;
 }

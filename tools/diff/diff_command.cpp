@@ -15,7 +15,7 @@ replay::ExitStatus diff_command(const DiffOptions& options) {
   const Comparison comparison = compare(checkpoints->front(), checkpoints->back());
   const std::string text =
     options.json ? json_text(comparison, options.before, options.after) : table_text(comparison, options.top);
-  if (const auto shown = replay::print_out(text); !shown)
+  if (const auto shown = replay::print_out(text, options.json ? "--json" : ""); !shown)
     return replay::report_failure(shown.error());
   return replay::ExitStatus::verified;
 }

@@ -135,7 +135,9 @@ replay::ExitStatus inspect_command(const InspectOptions& options) {
   const auto flush = read_flush(options.flush);
   if (!flush)
     return replay::report_failure(flush.error());
-  if (const auto shown = replay::print_out(options.json ? as_json(*flush) : as_text(*flush)); !shown)
+  if (const auto shown =
+        replay::print_out(options.json ? as_json(*flush) : as_text(*flush), options.json ? "--json" : "");
+      !shown)
     return replay::report_failure(shown.error());
   return replay::ExitStatus::verified;
 }

@@ -103,7 +103,7 @@ replay::ExitStatus keys_command(const KeysOptions& options) {
                                            "listed",
                                            options.under)});
   const std::string text = options.markdown ? config::keys_markdown() : options.json ? as_json(keys) : as_text(keys);
-  if (const auto shown = replay::print_out(text); !shown)
+  if (const auto shown = replay::print_out(text, options.json ? "--json" : ""); !shown)
     return replay::report_failure(shown.error());
   return replay::ExitStatus::verified;
 }

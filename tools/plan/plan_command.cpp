@@ -62,7 +62,7 @@ replay::ExitStatus plan_command(const PlanOptions& options) {
   if (!account)
     return replay::report_failure(account.error());
   const std::string text = options.dot ? dot_of(*account) : options.json ? json_of(*account) : text_of(*account);
-  if (auto printed = replay::print_out(text); !printed)
+  if (auto printed = replay::print_out(text, options.json ? "--json" : options.dot ? "--dot" : ""); !printed)
     return replay::report_failure(printed.error());
   return replay::ExitStatus::verified;
 }

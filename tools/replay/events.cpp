@@ -106,6 +106,7 @@ json to_json(const Event& event) {
             {"version", held->version},
             {"tensors", held->tensors},
             {"elements", held->elements},
+            {"session", held->session},
             {"proof", static_cast<unsigned>(held->proof)},
             {"difference", held->difference}};
   const PeerEnded& end = std::get<PeerEnded>(event);
@@ -125,6 +126,7 @@ Event event_from(const json& value) {
     value.at("version").get_to(held.version);
     value.at("tensors").get_to(held.tensors);
     value.at("elements").get_to(held.elements);
+    value.at("session").get_to(held.session);
     held.proof = static_cast<VersionHeld::Proof>(value.at("proof").get<unsigned>());
     value.at("difference").get_to(held.difference);
     return held;

@@ -27,6 +27,7 @@ struct VersionHeld {
   Version version = 0;
   std::uint64_t tensors = 0;  ///< parameters that changed
   std::uint64_t elements = 0; ///< elements written in this worker's shards
+  std::uint64_t session = 0;  ///< the trainer's, which counted the version
   Proof proof = Proof::none;  ///< its memory against the checkpoint; none: it was given no checkpoints
   std::string difference;     ///< which tensor and element differ, when different
 };

@@ -16,9 +16,10 @@ ExitStatus report_failure(const Failure& failure) {
   return exit_status(failure.code);
 }
 
-Result<void> print_out(const std::string& text) {
+Result<void> print_out(const std::string& text, const std::string& option) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return fail(Code::output_failed, "standard output: cannot be written: {}", std::strerror(errno));
+    return fail(Code::output_failed, "{}standard output: cannot be written: {}", option.empty() ? "" : option + ": ",
+                std::strerror(errno));
   return {};
 }
 

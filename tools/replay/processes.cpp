@@ -365,7 +365,7 @@ Result<std::string> address_of(int descriptor) {
 
 } // namespace
 
-Result<ListeningSocket> ListeningSocket::open(const config::Address& address) {
+Result<ListeningSocket> ListeningSocket::open(const config::Address& address, const std::string& key) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -373,7 +373,7 @@ Result<ListeningSocket> ListeningSocket::open(const config::Address& address) {
   const std::string named = config::to_string(address);
   if (const int error = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
       error != 0)
-    return fail(Code::invalid_argument, "transport.master: {}: no such address: {}", named, ::gai_strerror(error));
+    return fail(Code::invalid_argument, "{}: {}: no such address: {}", key, named, ::gai_strerror(error));
   const std::unique_ptr<addrinfo, FreeAddresses> owner{found};
 
   const Descriptor low{::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol)};
@@ -382,10 +382,10 @@ Result<ListeningSocket> ListeningSocket::open(const config::Address& address) {
   if (::bind(low.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(low.get(), SOMAXCONN) != 0) {
     if (errno == EADDRINUSE)
       return fail(Code::address_in_use,
-                  "transport.master: {}: address in use: another process listens there; choose another port, or 0 to "
-                  "let the system choose",
-                  named);
-    return fail(Code::invalid_argument, "transport.master: {}: cannot listen there: {}", named, std::strerror(errno));
+                  "{}: {}: address in use: another process listens there; choose another port, or 0 to let the system "
+                  "choose",
+                  key, named);
+    return fail(Code::invalid_argument, "{}: {}: cannot listen there: {}", key, named, std::strerror(errno));
   }
   auto bound = address_of(low.get());
   if (!bound)

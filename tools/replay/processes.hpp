@@ -28,8 +28,10 @@ struct ChildProcess {
 /// owner.
 class ListeningSocket {
 public:
-  /// Binds and listens; port 0 lets the system choose. Fails with Code::address_in_use for a taken port.
-  [[nodiscard]] static Result<ListeningSocket> open(const config::Address& address);
+  /// Binds and listens; port 0 lets the system choose. Fails with Code::address_in_use for a taken port, naming the key
+  /// that the address is of.
+  [[nodiscard]] static Result<ListeningSocket> open(const config::Address& address,
+                                                    const std::string& key = "transport.master");
 
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&& other) noexcept;

@@ -33,6 +33,7 @@ void Record::note(const Event& event) {
   } else if (const auto* held = std::get_if<VersionHeld>(&event)) {
     if (held->worker >= workers_.size())
       return;
+    session_ = held->session;
     Worker& worker = workers_[held->worker];
     worker.proven += held->proof == VersionHeld::Proof::equal && held->version > worker.held ? 1 : 0;
     worker.held = held->version;
@@ -91,6 +92,11 @@ std::size_t Record::versions_held() const {
     ++held;
   }
   return held;
+}
+
+std::uint64_t Record::session() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
 }
 
 std::vector<Outcome> Record::updates() const {

@@ -29,6 +29,9 @@ public:
   [[nodiscard]] std::size_t versions_held() const;
   [[nodiscard]] std::size_t versions() const noexcept { return versions_; }
 
+  /// The trainer's session that workers took versions from; 0: none did.
+  [[nodiscard]] std::uint64_t session() const;
+
   /// Updates that ended, in order. Complete once all peers have ended.
   [[nodiscard]] std::vector<Outcome> updates() const;
 
@@ -47,6 +50,7 @@ private:
   const bool digests_;
   mutable std::mutex mutex_;
   std::vector<Outcome> updates_;
+  std::uint64_t session_ = 0;
   struct Worker {
     Version held = 0;       ///< the last version it holds
     std::size_t proven = 0; ///< versions that were proven

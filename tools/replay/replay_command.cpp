@@ -6,6 +6,8 @@
 #include "processes.hpp"
 #include "report.hpp"
 #include "table.hpp"
+#include "telemetry/endpoint.hpp"
+#include "telemetry/trace.hpp"
 #include "threads.hpp"
 
 #include <nlohmann/json.hpp>
@@ -28,6 +30,8 @@ constexpr const char* meeting_point = "transport.master=\"127.0.0.1:1\"";
 struct Prepared {
   std::shared_ptr<const Sides> sides;
   std::shared_ptr<const std::vector<checkpoint::Checkpoint>> files;
+  std::uint64_t parameter_bytes = 0; ///< of a version
+  std::uint64_t snapshot_bytes = 0;  ///< in the dtypes that are sent
 };
 
 Result<Prepared> prepare(const ReplayOptions& options) {
@@ -37,10 +41,18 @@ Result<Prepared> prepare(const ReplayOptions& options) {
   auto files = open_checkpoints(options.checkpoints);
   if (!files)
     return pass_on(std::move(files));
-  if (auto fits = check_layout(*sides, files->front()); !fits)
-    return pass_on(std::move(fits));
-  return Prepared{std::make_shared<const Sides>(std::move(*sides)),
-                  std::make_shared<const std::vector<checkpoint::Checkpoint>>(std::move(*files))};
+  const auto agreed = compile_layout(*sides, files->front());
+  if (!agreed)
+    return tl::make_unexpected(agreed.error());
+  Prepared prepared;
+  for (const checkpoint::TensorView& tensor : files->front().tensors())
+    prepared.parameter_bytes += tensor.data.size();
+  for (const layout::SlotSpec& slot : agreed->plan.slots)
+    if (const auto elements = layout::element_count(slot.shape))
+      prepared.snapshot_bytes += static_cast<std::uint64_t>(*elements) * size_of(slot.dtype);
+  prepared.sides = std::make_shared<const Sides>(std::move(*sides));
+  prepared.files = std::make_shared<const std::vector<checkpoint::Checkpoint>>(std::move(*files));
+  return prepared;
 }
 
 /// What the transports of the file or of --set must not be in the chosen mode.
@@ -74,8 +86,8 @@ Result<void> check_folder(const char* option, const std::string& folder) {
   return {};
 }
 
-/// Finds out now whether dumps, flushes and report can be written, not after the run.
-Result<void> check_outputs(const ReplayOptions& options) {
+/// Finds out now whether dumps, flushes, report and traces can be written, not after the run.
+Result<void> check_outputs(const ReplayOptions& options, const Sides& sides) {
   if (auto writable = check_folder("--dump", options.dump); !writable)
     return writable;
   if (auto writable = check_folder("--keep-flushes", options.keep_flushes); !writable)
@@ -87,6 +99,14 @@ Result<void> check_outputs(const ReplayOptions& options) {
         ::access(parent.c_str(), W_OK) != 0)
       return fail(Code::output_failed, "--report {}: cannot be written: its directory must exist and be writable",
                   options.report);
+  }
+  if (const std::string& trace = sides.topology.telemetry.trace; !trace.empty()) {
+    for (std::uint32_t rank = 0; rank < sides.ranks(); ++rank)
+      if (auto writable = telemetry::check_trace_path(trace, fmt::format("rank {}", rank)); !writable)
+        return writable;
+    for (std::uint32_t index = 0; index < sides.workers(); ++index)
+      if (auto writable = telemetry::check_trace_path(trace, fmt::format("worker {}", index)); !writable)
+        return writable;
   }
   return {};
 }
@@ -155,6 +175,32 @@ Result<config::Address> master_address(const config::Topology& topology) {
   return config::master_from_environment(topology, environment);
 }
 
+/// Finds out now, and in words that name the process, where one of them could not serve its metrics: what a child says
+/// comes after all have started. The root listens at `master` already.
+Result<void> check_metrics_ports(const Sides& sides, const std::string& master) {
+  const std::string& prometheus = sides.topology.telemetry.prometheus;
+  if (prometheus.empty() || !telemetry::can_serve())
+    return {};
+  for (std::uint32_t index = 0; index < sides.ranks() + sides.workers(); ++index) {
+    const Peer peer =
+      index < sides.ranks() ? Peer{Peer::Side::trainer, index} : Peer{Peer::Side::worker, index - sides.ranks()};
+    const auto refused = [&](const Failure& failure) {
+      return fail(failure.code,
+                  "{}: {} (rank r serves at the port and r, worker w at the port, the number of ranks and w)",
+                  to_string(peer), failure.message);
+    };
+    const auto address = config::metrics_address(prometheus, index);
+    if (!address)
+      return refused(address.error());
+    if (config::to_string(*address) == master)
+      return refused({Code::address_in_use,
+                      fmt::format("telemetry.prometheus: {}: the root listens there (transport.master)", master)});
+    if (const auto free = ListeningSocket::open(*address, "telemetry.prometheus"); !free)
+      return refused(free.error());
+  }
+  return {};
+}
+
 Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& prepared, Record& record,
                                  Progress& progress) {
   auto address = master_address(prepared.sides->topology);
@@ -171,6 +217,8 @@ Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& p
   auto socket = ListeningSocket::open(*address);
   if (!socket)
     return pass_on(std::move(socket));
+  if (auto free = check_metrics_ports(*prepared.sides, socket->address()); !free)
+    return free;
   ReplayOptions bound = options;
   bound.overrides.push_back(fmt::format("transport.master=\"{}\"", socket->address()));
   std::vector<ChildProcess> children;
@@ -183,21 +231,23 @@ Result<void> replay_in_processes(const ReplayOptions& options, const Prepared& p
 }
 
 /// Report, table and messages; the status that the run comes to.
-ExitStatus tell(const ReplayOptions& options, const Record& record, std::uint32_t workers) {
+ExitStatus tell(const ReplayOptions& options, const Record& record, std::uint32_t workers, RunFacts facts) {
   const std::vector<Outcome> updates = record.updates();
   const std::optional<Failure> cause = record.cause();
-  const std::string report = report_text(updates, !cause);
+  facts.verified = !cause;
+  facts.session = record.session();
+  const std::string report = report_text(updates, facts);
 
   Result<void> written;
   if (!options.report.empty())
-    written = write_text(options.report, report);
+    written = write_text("--report", options.report, report);
   std::string text = report;
   if (!options.json) {
     text = updates.empty() ? "" : table_text(updates);
     if (!cause)
       text += fmt::format("verified: {} versions on {} workers, bit for bit\n", updates.size(), workers);
   }
-  if (auto shown = print_out(text); !shown && written)
+  if (auto shown = print_out(text, options.json ? "--json" : ""); !shown && written)
     written = std::move(shown);
 
   if (cause)
@@ -222,9 +272,14 @@ ExitStatus replay_command(const ReplayOptions& given) {
     return report_failure(prepared.error());
   if (auto fits = check_transports(prepared->sides->topology, options); !fits)
     return report_failure(fits.error());
-  if (auto writable = check_outputs(options); !writable)
+  if (auto writable = check_outputs(options, *prepared->sides); !writable)
     return report_failure(writable.error());
 
+  RunFacts facts;
+  facts.parameter_bytes = prepared->parameter_bytes;
+  facts.snapshot_bytes = prepared->snapshot_bytes;
+  if (options.json || !options.report.empty()) // before there is a thread or process that the cores are for
+    facts.memory = measure_memory_speed(prepared->parameter_bytes);
   const std::uint32_t workers = prepared->sides->workers();
   const bool digests = prepared->sides->topology.update.verify != config::Verify::off;
   const auto record = std::make_shared<Record>(prepared->files->size(), workers, digests);
@@ -237,7 +292,7 @@ ExitStatus replay_command(const ReplayOptions& given) {
     else if (auto ran = replay_in_processes(options, *prepared, *record, progress); !ran)
       return report_failure(ran.error());
   }
-  const ExitStatus status = tell(options, *record, workers);
+  const ExitStatus status = tell(options, *record, workers, facts);
   if (!all_ended) { // threads still wait for a peer that is gone: leave without destroying what they use
     std::fflush(nullptr);
     std::_Exit(static_cast<int>(status));

@@ -54,7 +54,7 @@ Json update_json(const Outcome& update) {
 
 } // namespace
 
-std::string report_text(std::span<const Outcome> updates, bool verified) {
+std::string report_text(std::span<const Outcome> updates, const RunFacts& run) {
   Json list = Json::array();
   HighWaterBytes marks;
   for (const Outcome& update : updates) {
@@ -64,25 +64,35 @@ std::string report_text(std::span<const Outcome> updates, bool verified) {
     marks.flush_bucket = std::max(marks.flush_bucket, update.high_water.flush_bucket);
     marks.applier = std::max(marks.applier, update.high_water.applier);
   }
-  const Json report = {{"updates", std::move(list)},
-                       {"high_water_bytes",
-                        {{"differ", marks.differ},
-                         {"gather_queue", marks.gather_queue},
-                         {"flush_bucket", marks.flush_bucket},
-                         {"applier", marks.applier}}},
-                       {"verified", verified}};
+  Json report = {{"updates", std::move(list)},
+                 {"high_water_bytes",
+                  {{"differ", marks.differ},
+                   {"gather_queue", marks.gather_queue},
+                   {"flush_bucket", marks.flush_bucket},
+                   {"applier", marks.applier}}},
+                 {"verified", run.verified},
+                 {"session", nullptr},
+                 {"parameter_bytes", run.parameter_bytes},
+                 {"snapshot_bytes", run.snapshot_bytes},
+                 {"machine",
+                  {{"cores", run.memory.cores},
+                   {"compare_bytes_per_s", static_cast<std::uint64_t>(run.memory.compare)},
+                   {"copy_bytes_per_s", static_cast<std::uint64_t>(run.memory.copy)},
+                   {"array_bytes", run.memory.array_bytes}}}};
+  if (run.session != 0) // text: JSON's readers take numbers for doubles
+    report["session"] = fmt::format("{:016x}", run.session);
   return report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Result<void> write_text(const std::string& path, const std::string& text) {
+Result<void> write_text(const std::string& option, const std::string& path, const std::string& text) {
   struct Close {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
   const std::unique_ptr<std::FILE, Close> file{std::fopen(path.c_str(), "wbe")};
   if (!file)
-    return fail(Code::output_failed, "{}: cannot be written: {}", path, std::strerror(errno));
+    return fail(Code::output_failed, "{} {}: cannot be written: {}", option, path, std::strerror(errno));
   if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() || std::fflush(file.get()) != 0)
-    return fail(Code::output_failed, "{}: cannot be written: {}", path, std::strerror(errno));
+    return fail(Code::output_failed, "{} {}: cannot be written: {}", option, path, std::strerror(errno));
   return {};
 }
 

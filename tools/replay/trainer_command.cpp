@@ -1,6 +1,7 @@
 #include "trainer_command.hpp"
 
 #include "message.hpp"
+#include "missed_versions.hpp"
 #include "table.hpp"
 #include "trainer_seat.hpp"
 
@@ -8,27 +9,12 @@ namespace deltawire::replay {
 
 namespace {
 
-/// Workers that an update did not reach, and why: on standard error, and in the exit status.
-struct Missed {
-  std::string first;
-
-  void note(const Event& event) {
-    const auto* ended = std::get_if<UpdateEnded>(&event);
-    if (ended == nullptr || !ended->outcome.committed)
-      return;
-    for (const WorkerOutcome& worker : ended->outcome.workers) {
-      if (worker.version == ended->outcome.version)
-        continue;
-      const std::string text =
-        fmt::format("version {} did not reach worker {}, which is {} at version {}: {}", ended->outcome.version,
-                    worker.index, worker.state, worker.version,
-                    worker.error.empty() ? "it joined meanwhile, and the next update is for it too" : worker.error);
-      if (first.empty())
-        first = text;
-      print_error({Code::peer_failed, text});
-    }
-  }
-};
+/// Workers that an update did not reach, on standard error.
+void tell_missed(MissedVersions& missed, const Event& event) {
+  if (const auto* ended = std::get_if<UpdateEnded>(&event); ended != nullptr && ended->outcome.committed)
+    for (const std::string& line : missed.update_over(ended->outcome))
+      print_error({Code::peer_failed, line});
+}
 
 void print_update(const Event& event) {
   const auto* ended = std::get_if<UpdateEnded>(&event);
@@ -57,17 +43,17 @@ ExitStatus trainer_command(const TrainerCommand& command) {
       if (!command.ties.is_child()) // the parent has checked it
         if (auto fits = check_layout(*sides, files->front()); !fits)
           return fits;
-      Missed missed;
+      MissedVersions missed;
       const auto told = [&](const Event& event) {
         sink(event);
         if (!command.ties.is_child()) // the parent hears it all
-          missed.note(event);
+          tell_missed(missed, event);
       };
       auto ran = run_trainer(
         {command.topology, command.overrides, command.rank, command.listening_socket, command.parts}, *sides, *files,
         told, command.ties.is_child() ? turns_from(command.ties.events_descriptor) : at_once());
-      if (ran && !missed.first.empty())
-        return fail(Code::peer_failed, "not every version reached every worker; the first: {}", missed.first);
+      if (ran && !missed.first().empty())
+        return fail(Code::peer_failed, "not every version reached every worker; the first: {}", missed.first());
       return ran;
     });
 }

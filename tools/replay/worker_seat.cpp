@@ -65,6 +65,14 @@ private:
   std::vector<Tensor> tensors_;
 };
 
+/// Dumps; failures name the option that asked for it.
+Result<void> dumped(const char* option, const std::string& path, const BoundMemory& memory) {
+  auto written = catching([&] { return memory.dump(path); });
+  if (!written)
+    return fail(written.error().code, "{}: {}", option, written.error().message);
+  return written;
+}
+
 /// Reads the bound memory between commits, as an engine would: proves and dumps each version on its own thread. A
 /// commit is told to it, and the next pause waits until it has read.
 class Reader {
@@ -79,8 +87,9 @@ public:
   ~Reader() { finish(); }
 
   /// The engine's hooks, on deltawire's thread: nothing may be thrown there.
-  void on_commit(Version version, std::span<const Change> changes) {
+  void on_commit(Version version, std::uint64_t session, std::span<const Change> changes) {
     VersionHeld held;
+    held.session = session;
     held.worker = seat_.index;
     held.version = version;
     held.tensors = changes.size();
@@ -152,9 +161,8 @@ private:
         held.difference = equal.error().message;
     }
     if (!seat_.dump_each_into.empty() && output_)
-      output_ = catching([&] {
-        return memory_.dump(dump_path(fmt::format("{}/v{}", seat_.dump_each_into, held.version), seat_.index));
-      });
+      output_ = dumped("--dump-each", dump_path(fmt::format("{}/v{}", seat_.dump_each_into, held.version), seat_.index),
+                       memory_);
     sink_(held);
   }
 
@@ -198,14 +206,15 @@ Result<void> run_worker(const WorkerSeat& seat, const config::Topology& topology
       return allocated;
     memory.bind_to(subscriber);
     subscriber.on_pause([&reader] { reader.on_pause(); });
-    subscriber.on_commit(
-      [&reader](Version version, std::span<const Change> changes) { reader.on_commit(version, changes); });
+    subscriber.on_commit([&reader, &subscriber](Version version, std::span<const Change> changes) {
+      reader.on_commit(version, subscriber.status().session, changes);
+    });
     subscriber.start();
     subscriber.wait();
     subscriber.close(); // no commit runs any more
     if (auto output = reader.finish(); !output)
       return output;
-    return seat.dump_file.empty() ? Result<void>{} : memory.dump(seat.dump_file);
+    return seat.dump_file.empty() ? Result<void>{} : dumped("--dump", seat.dump_file, memory);
   });
 }
 

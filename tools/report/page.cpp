@@ -11,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace deltawire::report {
@@ -98,6 +99,32 @@ double density(const Update& update) {
   return update.elements == 0 ? 0 : static_cast<double>(update.changed) / static_cast<double>(update.elements);
 }
 
+/// What no update can beat: the least that must be done to memory, at the speed that the machine's was measured at.
+/// Seconds.
+struct Limit {
+  double diff = 0;   ///< parameters and snapshot compared, changed values written to the snapshot
+  double send = 0;   ///< what was sent, moved once
+  double commit = 0; ///< changed values written to one worker's memory
+
+  [[nodiscard]] double all() const noexcept { return diff + send + commit; }
+};
+
+/// Changes count as if they lay side by side: how many cache lines they touch the report does not say.
+std::optional<Limit> limit_of(const Run& run, const Update& update) {
+  if (!run.machine || update.kind == "seed")
+    return std::nullopt;
+  const double copy = run.machine->copy_bytes_per_s;
+  const double written = density(update) * static_cast<double>(run.snapshot_bytes) / copy;
+  const double compared = static_cast<double>(run.parameter_bytes + run.snapshot_bytes) / 2;
+  return Limit{compared / run.machine->compare_bytes_per_s + written, static_cast<double>(update.wire_bytes) / copy,
+               written};
+}
+
+std::string times_the_limit(const Run& run, const Update& update) {
+  const auto limit = limit_of(run, update);
+  return limit && limit->all() > 0 ? replay::three_digits(update.committed_s / limit->all()) : "-";
+}
+
 std::string tile(const std::string& figure, const std::string& what, const char* mood = "") {
   return fmt::format("<div class=\"tile\"><b class=\"{}\">{}</b><span>{}</span></div>\n", mood, escaped(figure),
                      escaped(what));
@@ -112,6 +139,9 @@ std::string tiles(const Run& run) {
   }
   const auto sent = of_deltas(run, [](const Update& u) { return static_cast<double>(u.wire_bytes); });
   std::string out = "<div class=\"tiles\">\n";
+  if (run.updates.empty())
+    return out + tile("nothing was done", "the run ended before its first update; its messages say why", "bad") +
+           "</div>\n";
   out += run.verified ? tile("verified", "every version on every worker, bit for bit", "ok")
                       : tile("not verified", "see the messages of the run", "bad");
   out += tile(fmt::format("{}", run.updates.size()),
@@ -128,8 +158,10 @@ std::string tiles(const Run& run) {
   return out + "</div>\n";
 }
 
-std::string warnings(const Run& run) {
+std::string warnings(const Run& run, const std::vector<std::string>& notes) {
   std::string out;
+  for (const std::string& note : notes)
+    out += "<li>" + escaped(note) + "</li>\n";
   for (const Update& update : run.updates) {
     for (const std::string& warning : update.warnings)
       out += "<li>" + escaped(warning) + "</li>\n";
@@ -204,37 +236,94 @@ std::string steps(const Run& run) {
          "</section>\n";
 }
 
+/// Medians over the updates but seeds; seconds.
+struct TimeRow {
+  std::string name, color;
+  double seconds = 0;
+  double limit = 0; ///< its part of the limit; 0: none, it could be hidden behind the others
+};
+
+/// The whole, each phase, and the pause.
+std::vector<TimeRow> time_rows(const Run& run) {
+  const auto limit = [&](auto part) {
+    return median(of_deltas(run, [&](const Update& u) {
+      const auto found = limit_of(run, u);
+      return found ? part(*found) : 0;
+    }));
+  };
+  std::vector<TimeRow> rows{{"publish to commit", "var(--bar2)",
+                             median(of_deltas(run, [](const Update& u) { return u.committed_s; })),
+                             limit([](const Limit& each) { return each.all(); })}};
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    TimeRow& row = rows.emplace_back(TimeRow{std::string(phases[p]), fmt::format("var(--{})", phases[p]),
+                                             median(of_deltas(run, [&](const Update& u) { return u.phase_s[p]; }))});
+    if (phases[p] == "diff")
+      row.limit = limit([](const Limit& each) { return each.diff; });
+    if (phases[p] == "send")
+      row.limit = limit([](const Limit& each) { return each.send; });
+    if (phases[p] == "commit")
+      row.limit = limit([](const Limit& each) { return each.commit; });
+  }
+  rows.push_back({"pause", "var(--bad)", median(of_deltas(run, [](const Update& u) { return u.pause_s; }))});
+  return rows;
+}
+
+/// What the limit is made of, how many times that updates took, and which phases were longest past their parts of it.
+std::string against_the_limit(const Run& run, const std::vector<TimeRow>& rows) {
+  if (!run.machine)
+    return "<p class=\"sub\">No limit to hold this against: the report lacks <code>machine</code>, the speed of memory "
+           "where the run was (reports of older versions do).</p>\n";
+  const TimeRow& whole = rows.front();
+  std::vector<TimeRow> longest;
+  for (const TimeRow& row : rows)
+    if (row.name != whole.name && row.name != "pause" && row.seconds > row.limit)
+      longest.push_back(row);
+  std::sort(longest.begin(), longest.end(),
+            [](const TimeRow& a, const TimeRow& b) { return a.seconds - a.limit > b.seconds - b.limit; });
+  std::string rest;
+  for (const TimeRow& row : longest)
+    rest += fmt::format("{}{} {}", rest.empty() ? "" : ", ", row.name, duration(row.seconds - row.limit));
+  const double times = median(of_deltas(run, [&](const Update& u) {
+    const auto limit = limit_of(run, u);
+    return limit && limit->all() > 0 ? u.committed_s / limit->all() : 0;
+  }));
+  return fmt::format(
+    "<p class=\"sub\">The limit (the dark line), {}, is what memory alone would take: parameters and snapshot compared "
+    "once at {}/s, and changed values, on one side and the other, and what was sent moved once at {}/s. The replay "
+    "measured both before it began, with {} over arrays of {}; changes count as if they lay side by side. An update "
+    "took {} times its limit (median). Longest past their own parts of it, one beside the other: {}.</p>\n",
+    duration(whole.limit), bytes(run.machine->compare_bytes_per_s), bytes(run.machine->copy_bytes_per_s),
+    run.machine->cores == 1 ? "one core" : fmt::format("all {} cores", run.machine->cores),
+    bytes(static_cast<double>(run.machine->array_bytes)), replay::three_digits(times), rest.empty() ? "none" : rest);
+}
+
 /// Spans of phases overlap: each is a bar of its own against the time to commit.
 std::string where_time_went(const Run& run) {
-  const double whole = median(of_deltas(run, [](const Update& u) { return u.committed_s; }));
+  const std::vector<TimeRow> rows = time_rows(run);
+  const double whole = rows.front().seconds;
   if (whole <= 0)
     return "";
   std::string out =
-    "<section><h2>Where time went</h2><p class=\"sub\">Span of each phase over all processes, median of "
-    "the updates but seeds. Phases overlap: their sum may pass the time to commit.</p>\n"
+    "<section><h2>Where time went against the limit</h2><p class=\"sub\">Span of each phase over all processes, median "
+    "of the updates but seeds. Phases overlap: their sum may pass the time to commit.</p>\n"
     "<svg viewBox=\"0 0 1060 236\" role=\"img\">\n";
-  struct Row {
-    std::string name, color;
-    double seconds = 0;
-  };
-  std::vector<Row> rows{{"publish to commit", "var(--bar2)", whole}};
-  for (std::size_t p = 0; p < phases.size(); ++p)
-    rows.push_back({std::string(phases[p]), fmt::format("var(--{})", phases[p]),
-                    median(of_deltas(run, [&](const Update& u) { return u.phase_s[p]; }))});
-  rows.push_back({"pause", "var(--bad)", median(of_deltas(run, [](const Update& u) { return u.pause_s; }))});
   double most = 0;
-  for (const Row& row : rows)
-    most = std::max(most, row.seconds);
+  for (const TimeRow& row : rows)
+    most = std::max({most, row.seconds, row.limit});
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const double y = 6 + 28.0 * static_cast<double>(r);
-    const double width = 760 * rows[r].seconds / most;
+    const double width = 700 * rows[r].seconds / most, limit = 700 * rows[r].limit / most;
     out += fmt::format("<text class=\"name\" x=\"118\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>"
                        "<rect x=\"128\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"18\" rx=\"2\" fill=\"{}\"/>"
-                       "<text x=\"{:.1f}\" y=\"{:.1f}\">{} ({:.0f} %)</text>\n",
-                       y + 14, rows[r].name, y, width, rows[r].color, 136 + width, y + 14, duration(rows[r].seconds),
-                       100 * rows[r].seconds / whole);
+                       "<text x=\"{:.1f}\" y=\"{:.1f}\">{} ({:.0f} %){}</text>\n",
+                       y + 14, rows[r].name, y, width, rows[r].color, 136 + std::max(width, limit), y + 14,
+                       duration(rows[r].seconds), 100 * rows[r].seconds / whole,
+                       rows[r].limit > 0 ? ", limit " + duration(rows[r].limit) : "");
+    if (rows[r].limit > 0)
+      out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"2.5\" height=\"22\" fill=\"var(--ink)\"/>\n",
+                         127 + limit, y - 2);
   }
-  return out + "</svg></section>\n";
+  return out + "</svg>\n" + against_the_limit(run, rows) + "</section>\n";
 }
 
 /// A row a worker, a cell an update: how many versions it was behind.
@@ -277,15 +366,16 @@ std::string lag(const Run& run) {
 std::string table(const Run& run) {
   std::string out =
     "<section><details><summary>All updates</summary><table><tr><th>version</th><th>kind</th><th>density</th>"
-    "<th>on the wire</th><th>gathered</th><th>captured</th><th>committed</th><th>pause</th>";
+    "<th>on the wire</th><th>gathered</th><th>captured</th><th>committed</th><th>x limit</th><th>pause</th>";
   for (const std::string_view phase : phases)
     out += fmt::format("<th>{}</th>", phase);
   out += "</tr>\n";
   for (const Update& u : run.updates) {
     out += fmt::format(
-      "<tr><td>{}</td><td>{}</td><td>{:.2f} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>", u.version,
-      escaped(u.kind), 100 * density(u), bytes(static_cast<double>(u.wire_bytes)),
-      bytes(static_cast<double>(u.gather_bytes)), duration(u.captured_s), duration(u.committed_s), duration(u.pause_s));
+      "<tr><td>{}</td><td>{}</td><td>{:.2f} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+      u.version, escaped(u.kind), 100 * density(u), bytes(static_cast<double>(u.wire_bytes)),
+      bytes(static_cast<double>(u.gather_bytes)), duration(u.captured_s), duration(u.committed_s),
+      times_the_limit(run, u), duration(u.pause_s));
     for (const double seconds : u.phase_s)
       out += "<td>" + duration(seconds) + "</td>";
     out += "</tr>\n";
@@ -485,7 +575,7 @@ std::string pipeline(const std::vector<Span>& spans) {
   std::string out =
     "<section><h2>The pipeline</h2><p class=\"sub\">What each actor did, from the first comparison of a "
     "version to its last commit. Faint bars are time under way: a share being gathered, a flush on the "
-    "wire.</p>\n<div class=\"key\">";
+    "wire; where several are at the same time, they lie over each other and look darker.</p>\n<div class=\"key\">";
   for (const std::string_view phase : phases)
     out += fmt::format("<span><i style=\"background:var(--{0})\"></i>{0}</span>", phase);
   out += "<span><i style=\"background:var(--blocked)\"></i>blocked: work at hand, no byte credit</span></div>\n";
@@ -500,14 +590,16 @@ std::string pipeline(const std::vector<Span>& spans) {
 
 } // namespace
 
-std::string page(const std::string& title, const Run& run, const std::vector<Span>& spans) {
+std::string page(const std::string& title, const Run& run, const std::vector<Span>& spans,
+                 const std::vector<std::string>& notes) {
   return fmt::format(
            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0} - deltawire"
            "</title>\n<style>{1}</style></head>\n<body><main>\n<h1>deltawire run</h1><p class=\"sub\">{0}</p>\n",
            escaped(title), style) +
-         tiles(run) + warnings(run) + steps(run) + where_time_went(run) + lag(run) +
-         where_actors_time_went(run, spans) + pipeline(spans) + table(run) + "</main></body></html>\n";
+         tiles(run) + warnings(run, notes) + (run.updates.empty() ? "" : steps(run)) + where_time_went(run) + lag(run) +
+         where_actors_time_went(run, spans) + pipeline(spans) + (run.updates.empty() ? "" : table(run)) +
+         "</main></body></html>\n";
 }
 
 } // namespace deltawire::report

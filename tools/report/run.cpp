@@ -61,6 +61,12 @@ public:
                                                              : (refuse("a number from 0 on"), 0);
   }
 
+  [[nodiscard]] double above_zero() const {
+    if (value_ == nullptr)
+      return 1;
+    return value_->is_number() && value_->get<double>() > 0 ? value_->get<double>() : (refuse("a number above 0"), 1);
+  }
+
   [[nodiscard]] double any_number() const {
     if (value_ == nullptr)
       return 0;
@@ -83,7 +89,14 @@ public:
 
 private:
   void refuse(const std::string& wanted) const {
-    complain(key_.empty() ? "the document" : key_, "must be " + wanted + ", not " + value_->type_name());
+    complain(key_.empty() ? "the document" : key_, "must be " + wanted + ", not " + shown());
+  }
+  /// The value itself where it is short; of containers, and of text that fills lines, the kind.
+  [[nodiscard]] std::string shown() const {
+    constexpr std::size_t longest = 40;
+    const std::string text =
+      value_->is_structured() ? "" : value_->dump(-1, ' ', false, json::error_handler_t::replace);
+    return text.empty() || text.size() > longest ? value_->type_name() : text;
   }
   void complain(const std::string& key, const std::string& what) const {
     if (!*failure_)
@@ -126,6 +139,18 @@ Update read_update(const Place& place) {
   return update;
 }
 
+void read_machine(const Place& root, Run& run) {
+  if (root.has("session") && !root.at("session").null())
+    run.session = root.at("session").text();
+  if (!root.has("machine"))
+    return;
+  const Place machine = root.at("machine");
+  run.machine = Machine{machine.at("cores").count(), machine.at("compare_bytes_per_s").above_zero(),
+                        machine.at("copy_bytes_per_s").above_zero(), machine.at("array_bytes").count()};
+  run.parameter_bytes = root.at("parameter_bytes").count();
+  run.snapshot_bytes = root.at("snapshot_bytes").count();
+}
+
 /// Microseconds. A double holds today's to a quarter of a microsecond, enough for a picture.
 std::int64_t nanoseconds(double us) {
   constexpr double most = 9e15;
@@ -144,24 +169,31 @@ Result<Run> parse_run(std::string_view text) {
   run.verified = root.at("verified").flag();
   for (const Place& update : root.at("updates").items())
     run.updates.push_back(read_update(update));
+  read_machine(root, run);
   if (failure)
     return tl::make_unexpected(*failure);
+  if (run.verified && run.updates.empty())
+    return fail(Code::invalid_input,
+                "updates: is empty, and verified is true: a run without an update has proven nothing");
   return run;
 }
 
-Result<std::vector<Span>> parse_trace(std::string_view text) {
+Result<Trace> parse_trace(std::string_view text) {
   auto document = parse_json(text);
   if (!document)
     return pass_on(std::move(document));
   std::optional<Failure> failure;
   const Place root(&*document, "", failure);
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> lanes; // by process and thread
-  std::vector<Span> spans;
+  Trace trace;
+  std::vector<Span>& spans = trace.spans;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> threads;
   for (const Place& event : root.at("traceEvents").items()) {
     const std::string phase = event.at("ph").text();
-    if (phase == "M" && event.at("name").text() == "thread_name")
-      lanes[{event.at("pid").count(), event.at("tid").count()}] = event.at("args").at("name").text();
+    if (phase == "M" && event.at("name").text() == "thread_name") {
+      const Place names = event.at("args"); // the lane's where the thread is not its first one
+      lanes[{event.at("pid").count(), event.at("tid").count()}] = names.at(names.has("lane") ? "lane" : "name").text();
+    }
     if (phase != "X")
       continue;
     Span span;
@@ -173,11 +205,14 @@ Result<std::vector<Span>> parse_trace(std::string_view text) {
     spans.push_back(std::move(span));
     threads.emplace_back(event.at("pid").count(), event.at("tid").count());
   }
+  if (root.has("otherData") && root.at("otherData").has("sessions"))
+    for (const Place& session : root.at("otherData").at("sessions").items())
+      trace.sessions.push_back(session.text());
   if (failure)
     return tl::make_unexpected(*failure);
   for (std::size_t i = 0; i < spans.size(); ++i)
     spans[i].lane = lanes[threads[i]];
-  return spans;
+  return trace;
 }
 
 } // namespace deltawire::report

@@ -1,7 +1,8 @@
 // Spans of one process, recorded while it runs and written as Chrome trace events (JSON object format), which
 // chrome://tracing and ui.perfetto.dev open. One lane (an actor) is one thread of the view; spans of a lane that
 // overlap without one holding the other, which a thread cannot have, get further threads, numbered: "rank 0: sender",
-// "rank 0: sender (at the same time, 2)", whose argument "lane" is the lane's name. The format: "Trace Event Format", complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M").
+// "rank 0: sender (at the same time, 2)", whose argument "lane" is the lane's name. The format: "Trace Event Format",
+// complete events (ph "X"), flows ("s", "f"), counters ("C") and metadata ("M").
 //
 // Times are whole microseconds since the Unix epoch, and spans come by time, outer ones before inner ones: a reader
 // that takes numbers for doubles (which since 1970 have no bits left for fractions), or that nests in the order of the

@@ -90,25 +90,27 @@ std::string cap(std::uint64_t bytes) {
 }
 
 std::string actors_text(const config::Actors& actors) {
+  constexpr const char* tiers[] = {"auto", "host", "device"};
   constexpr const char* transports[] = {"auto", "inproc", "tcp", "shm"};
   constexpr const char* positions[] = {"auto", "u8", "u16", "rice", "bitmap", "run", "dense"};
   constexpr const char* values[] = {"auto", "raw", "ulp"};
   const auto transport = [&](config::TransportKind kind) { return transports[static_cast<std::size_t>(kind)]; };
-  return fmt::format(
-    "[actors]\n"
-    "snapshotter = {{ log = {} }}\n"
-    "differ = {{ count = {}, chunk = {}, inflight = {}, thread = \"{}\" }}\n"
-    "gather_queue = {{ transport = \"{}\", window = {}, max_round = {} }}\n"
-    "flush_bucket = {{ cap = {}, positions = \"{}\", values = \"{}\" }}\n"
-    "sender = {{ route = \"{}\", transport = \"{}\" }}\n"
-    "applier = {{ stage = {} }}\n",
-    cap(actors.snapshotter.log), actors.differ.count, cap(actors.differ.chunk), cap(actors.differ.inflight),
-    actors.differ.thread == config::ThreadKind::pool ? "pool" : "detached", transport(actors.gather_queue.transport),
-    cap(actors.gather_queue.window), cap(actors.gather_queue.max_round), cap(actors.flush_bucket.cap),
-    positions[static_cast<std::size_t>(actors.flush_bucket.positions)],
-    values[static_cast<std::size_t>(actors.flush_bucket.values)],
-    actors.sender.route == config::Route::broadcast ? "broadcast" : "rank-local", transport(actors.sender.transport),
-    cap(actors.applier.stage));
+  return fmt::format("[actors]\n"
+                     "snapshotter = {{ tier = \"{}\", log = {} }}\n"
+                     "differ = {{ count = {}, chunk = {}, inflight = {}, thread = \"{}\" }}\n"
+                     "gather_queue = {{ transport = \"{}\", window = {}, max_round = {} }}\n"
+                     "flush_bucket = {{ cap = {}, positions = \"{}\", values = \"{}\" }}\n"
+                     "sender = {{ route = \"{}\", transport = \"{}\" }}\n"
+                     "applier = {{ stage = {} }}\n",
+                     tiers[static_cast<std::size_t>(actors.snapshotter.tier)], cap(actors.snapshotter.log),
+                     actors.differ.count, cap(actors.differ.chunk), cap(actors.differ.inflight),
+                     actors.differ.thread == config::ThreadKind::pool ? "pool" : "detached",
+                     transport(actors.gather_queue.transport), cap(actors.gather_queue.window),
+                     cap(actors.gather_queue.max_round), cap(actors.flush_bucket.cap),
+                     positions[static_cast<std::size_t>(actors.flush_bucket.positions)],
+                     values[static_cast<std::size_t>(actors.flush_bucket.values)],
+                     actors.sender.route == config::Route::broadcast ? "broadcast" : "rank-local",
+                     transport(actors.sender.transport), cap(actors.applier.stage));
 }
 
 std::string verify_text(const config::Update& update) {

@@ -51,11 +51,13 @@ TEST_CASE("what an update allocates grows neither with elements nor with slots")
     const Allocations elements = least_of_updates(more_elements, changes);
     const Allocations slots = least_of_updates(more_slots, changes);
     CAPTURE(changes, base.count, elements.count, slots.count, base.bytes, elements.bytes, slots.bytes);
-    // An eighth for timing. A slot's share of the allocations of any actor would be 1536 or more of them.
-    CHECK(elements.count <= base.count + base.count / 8);
-    CHECK(slots.count <= base.count + base.count / 8);
-    CHECK(elements.bytes <= base.bytes + base.bytes / 8);
-    CHECK(slots.bytes <= base.bytes + base.bytes / 8);
+    // A slot's share of the allocations of any actor would be 1536 or more of them. Timing is less: in how many flushes
+    // the changes leave, 950 or 1180 allocations.
+    constexpr std::uint64_t timing = 512, timing_bytes = 40 * 1024;
+    CHECK(elements.count <= base.count + timing);
+    CHECK(slots.count <= base.count + timing);
+    CHECK(elements.bytes <= base.bytes + timing_bytes);
+    CHECK(slots.bytes <= base.bytes + timing_bytes);
     WARN("an update " << (changes ? "with 256 changes: " : "without changes: ") << base.count << " allocations of "
                       << base.bytes << " bytes; four times the elements: " << elements.count << " of " << elements.bytes
                       << "; four times the slots: " << slots.count << " of " << slots.bytes);

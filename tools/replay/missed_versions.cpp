@@ -20,7 +20,8 @@ std::vector<std::string> MissedVersions::update_over(const Outcome& outcome) {
     ++missing.versions;
     const std::string why = fmt::format(
       "version {} did not reach worker {}, which is {} at version {}: {}", outcome.version, worker.index, worker.state,
-      worker.version, worker.error.empty() ? "it joined meanwhile, and the next update is for it too" : worker.error);
+      worker.version,
+      worker.error.empty() ? "nothing of its own: it joined meanwhile, or its replica is not whole" : worker.error);
     if (first_.empty())
       first_ = why;
     if (worker.state != missing.state)
